@@ -1,0 +1,67 @@
+"""Publish the map, veil the people: differentially private spatial decompositions.
+
+>>> import veilmap as vm
+>>> domain = vm.Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)})
+>>> release = vm.release(points, domain, epsilon=0.5)      # doctest: +SKIP
+>>> release.count([[-120, 45, -119, 46]]).estimate         # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# Names are loaded when they are first used, so that `veilmap --help` does not wait for numba.
+_HOME = {
+    "Answers": "answer",
+    "BadInput": "errors",
+    "BudgetSpent": "errors",
+    "Domain": "domain",
+    "Estimate": "method",
+    "Geometric": "budget",
+    "LeafOnly": "budget",
+    "Levels": "budget",
+    "Method": "method",
+    "Noise": "method",
+    "Privacy": "privacy",
+    "Quadtree": "structures",
+    "Release": "published",
+    "ReleaseFileError": "errors",
+    "Uniform": "budget",
+    "VeilmapError": "errors",
+    "load": "published",
+    "release": "publish",
+}
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from veilmap.answer import Answers as Answers
+    from veilmap.budget import Geometric as Geometric
+    from veilmap.budget import LeafOnly as LeafOnly
+    from veilmap.budget import Levels as Levels
+    from veilmap.budget import Uniform as Uniform
+    from veilmap.domain import Domain as Domain
+    from veilmap.errors import BadInput as BadInput
+    from veilmap.errors import BudgetSpent as BudgetSpent
+    from veilmap.errors import ReleaseFileError as ReleaseFileError
+    from veilmap.errors import VeilmapError as VeilmapError
+    from veilmap.method import Estimate as Estimate
+    from veilmap.method import Method as Method
+    from veilmap.method import Noise as Noise
+    from veilmap.privacy import Privacy as Privacy
+    from veilmap.publish import release as release
+    from veilmap.published import Release as Release
+    from veilmap.published import load as load
+    from veilmap.structures import Quadtree as Quadtree
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'veilmap' has no attribute {name!r}")
+    value = getattr(import_module(f"veilmap.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,109 @@
+"""How a total epsilon is shared among the levels of a tree. Public, pure, exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Protocol
+
+from veilmap.errors import BadInput
+
+LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10**6), Fraction(100)
+
+
+class LevelBudget(Protocol):
+    """A rule that weighs the levels of a tree."""
+
+    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        """``height + 1`` weights, root first, none negative; a level of weight 0 is not measured."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """The same share for every level."""
+
+    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        return (Fraction(1),) * (height + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric:
+    """Shares that grow by ``ratio`` from each level to the next (Lemma 3 of the paper).
+
+    A box touches about 2^(d-1) times as many nodes on each next level of a quadtree, so the best ratio
+    is the cube root of that; ``ratio=None`` takes it. Weights are whole multiples of 2^-20: that far
+    from the optimum costs nothing, and keeps the shares short exact fractions.
+    """
+
+    ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.ratio is not None and not (math.isfinite(self.ratio) and self.ratio > 0):
+            raise BadInput(f"The ratio of a geometric budget must be a positive number, got {self.ratio}.")
+
+    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        ratio = 2 ** ((dimensions - 1) / 3) if self.ratio is None else self.ratio
+        # the largest weight is 1, so that no ratio overflows
+        top = height if ratio > 1 else 0
+        return tuple(Fraction(max(1, round(ratio ** (level - top) * 2**20)), 2**20) for level in range(height + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class LeafOnly:
+    """Everything for the leaves: the tree is only a grid (Inan et al., EDBT 2010)."""
+
+    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        return (Fraction(0),) * height + (Fraction(1),)
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A weight for each level by hand, root first; zeros skip a level, but not the leaves."""
+
+    shares: Sequence[float | str | Fraction]
+
+    def __post_init__(self) -> None:
+        try:
+            exact = tuple(Fraction(str(s)) for s in self.shares)
+        except (TypeError, ValueError, ZeroDivisionError):
+            raise BadInput(f"The shares of the levels must be a list of numbers, got {self.shares!r}.") from None
+        if not exact or min(exact) < 0 or exact[-1] == 0:
+            raise BadInput(
+                f"The shares of the levels must be 0 or more, and more than 0 for the leaves; got {self.shares!r}."
+            )
+        object.__setattr__(self, "shares", exact)
+
+    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        if len(self.shares) != height + 1:
+            raise BadInput(
+                f"A tree of height {height} has {height + 1} levels, but {len(self.shares)} shares were given: "
+                f"give one for each level, root first."
+            )
+        return tuple(Fraction(s) for s in self.shares)
+
+
+def share(total: Fraction, weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """Split ``total`` in proportion to ``weights``; the parts add up to it exactly."""
+    whole = sum(weights, Fraction(0))
+    if whole <= 0 or min(weights) < 0:
+        raise BadInput(f"Weights of levels must be ≥ 0 and not all 0, got {tuple(map(str, weights))}.")
+    return tuple(total * w / whole for w in weights)
+
+
+def exact_epsilon(epsilon: object) -> Fraction:
+    """The exact number that was typed: 0.1 means one tenth, not the float nearest to it."""
+    rule = f"epsilon must be a number from {float(LEAST_EPSILON)} to {float(MOST_EPSILON):g}"
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float, str, Fraction, Decimal)):
+        raise BadInput(f"{rule}, got {epsilon!r}.")
+    try:
+        exact = Fraction(str(epsilon))
+    except (ValueError, ZeroDivisionError):
+        raise BadInput(f"{rule}, got {epsilon!r}.") from None
+    if not LEAST_EPSILON <= exact <= MOST_EPSILON:
+        hint = "it says how much one row may matter: 0.1 is strict, 1 usual, above 10 hides little"
+        raise BadInput(f"{rule}, got {epsilon}: {hint}.")
+    return exact

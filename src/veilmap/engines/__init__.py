@@ -1,0 +1,32 @@
+"""Who counts. An engine sees raw points; all it is asked for is exact counts, and only by the vault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.engines.arrays import open_array
+from veilmap.tree import RegularTree
+
+__all__ = ["Engine", "open_points"]
+
+
+class Engine(Protocol):
+    """One data set, wherever it lies."""
+
+    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        """How many points lie in each leaf of a regular tree, in the tree's order.
+
+        Rows with a null, NaN, infinite or outside coordinate are dropped. ``progress`` is told which
+        part of the input has been read, from 0 to 1, never how many rows.
+        """
+        ...
+
+
+def open_points(points: object, domain: Domain) -> Engine:
+    """The engine for whatever a caller calls points."""
+    return open_array(np.asarray(points), domain)

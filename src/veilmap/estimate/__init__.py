@@ -1,0 +1,73 @@
+"""From noisy counts to estimates. Post-processing: it sees released numbers only, and costs no privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.kernels import sweeps
+from veilmap.method import Estimate, Method
+from veilmap.tree import Tree
+from veilmap.vault import NoisyTree
+
+QUANTUM = 2.0**-10
+"""Estimates are multiples of this, far below any noise, so that they add up without rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimates:
+    """What is published of each node."""
+
+    tree: Tree
+    noisy_count: NDArray[np.int64]
+    noise_variance: NDArray[np.float64]  # of the node's own noisy count; infinite when unmeasured
+    estimate: NDArray[np.float64]
+    subtree_variance: NDArray[np.float64]  # V of DESIGN: of what the node's subtree says of its count
+
+
+def least_squares(noisy: NoisyTree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The best linear unbiased counts such that every parent is the sum of its children, and V.
+
+    Two sweeps over any tree, with any variances and with unmeasured nodes (section 5 of the paper,
+    whose three phases are the case of one epsilon a level). Leaves must be measured.
+    """
+    z, variance = noisy.noisy_count.astype(np.float64), noisy.noise_variance.copy()
+    sweeps.combine_up(noisy.tree.first_child, z, variance)
+    sweeps.share_down(noisy.tree.first_child, z, variance)
+    return z, variance
+
+
+def estimate(noisy: NoisyTree, method: Method) -> Estimates:
+    """What the method publishes of its noisy counts."""
+    if method.estimate is Estimate.LEAST_SQUARES:
+        counts, variance = least_squares(noisy)
+        sweeps.round_down(noisy.tree.first_child, counts, QUANTUM)
+    else:
+        variance = noisy.noise_variance
+        counts = np.where(np.isfinite(variance), noisy.noisy_count, np.nan)  # an unmeasured node has no estimate
+    full = Estimates(noisy.tree, noisy.noisy_count, noisy.noise_variance, counts, variance)
+    return full if method.prune_below is None else prune(full, method.prune_below)
+
+
+def standard_errors(nodes: Estimates, consistent: bool) -> NDArray[np.float64]:
+    """The standard error of each node's estimate, as a count of its box."""
+    if not consistent:
+        return np.sqrt(nodes.noise_variance)
+    variance = np.empty(nodes.tree.size)
+    sweeps.estimate_variances(nodes.tree.first_child, nodes.subtree_variance, variance)
+    return np.sqrt(variance)
+
+
+def prune(full: Estimates, below: float) -> Estimates:
+    """Drop the descendants of every node whose estimate is below a threshold (section 7 of the paper)."""
+    stop = (full.estimate < below) & np.isfinite(full.subtree_variance)
+    tree, stays = full.tree.pruned(stop)
+    return Estimates(
+        tree,
+        full.noisy_count[stays],
+        full.noise_variance[stays],
+        full.estimate[stays],
+        full.subtree_variance[stays],
+    )

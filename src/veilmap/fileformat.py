@@ -1,0 +1,247 @@
+"""The release file: one Parquet row a node, GeoParquet 1.1 when there are two axes (docs/format.md).
+
+A file is written whole beside its place and then moved there. Its checksum covers every byte: it is
+computed with its own 64 digits set to zero, and then written over them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, need
+from veilmap.estimate import Estimates, standard_errors
+from veilmap.tree import CutTree, RegularTree, Tree
+
+FORMAT = 1
+HEADER, CHECKSUM = b"veilmap", b"veilmap:checksum"
+_DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
+_LONGITUDE_LATITUDE = {"OGC:CRS84", "EPSG:4326"}  # what GeoParquet takes for granted
+
+
+def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
+    """One row a node, in level order: what ``Release.nodes`` shows and a file holds."""
+    tree = nodes.tree
+    measured = np.isfinite(nodes.noise_variance)
+    edges = [(domain.edges(tree.lo[:, a], a), domain.edges(tree.hi[:, a], a)) for a in range(domain.dimensions)]
+    columns: dict[str, Any] = {
+        "node": np.arange(tree.size),
+        "parent": pa.array(tree.parent, mask=tree.parent < 0),
+        "level": tree.node_level.astype(np.int16),
+        "leaf": tree.is_leaf,
+        "noisy_count": pa.array(nodes.noisy_count, mask=~measured),
+        "noise_variance": pa.array(nodes.noise_variance, mask=~measured),
+        "estimate": pa.array(nodes.estimate, mask=np.isnan(nodes.estimate)),
+        "stderr": _finite(standard_errors(nodes, consistent)),
+        "subtree_variance": _finite(nodes.subtree_variance),
+    }
+    if domain.dimensions == 2:
+        (x0, x1), (y0, y1) = edges
+        columns["bbox"] = pa.StructArray.from_arrays(
+            [pa.array(c) for c in (x0, y0, x1, y1)], ["xmin", "ymin", "xmax", "ymax"]
+        )
+        columns["geometry"] = _rectangles(x0, y0, x1, y1)
+    else:
+        for name, (lo, hi) in zip(domain.names, edges, strict=True):
+            columns[f"{name}_low"], columns[f"{name}_high"] = lo, hi
+    return pa.table(columns)
+
+
+def _finite(values: NDArray[np.float64]) -> pa.Array:
+    return pa.array(values, mask=~np.isfinite(values))
+
+
+def _rectangles(x0: Any, y0: Any, x1: Any, y1: Any) -> pa.Array:
+    """WKB polygons of five corners, counter-clockwise: a header of 13 bytes and ten doubles each."""
+    header = np.frombuffer(bytes([1, 3, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0]), np.uint8)
+    corners = np.stack([x0, y0, x1, y0, x1, y1, x0, y1, x0, y0], axis=1).astype("<f8")
+    body = np.empty((len(corners), 93), np.uint8)
+    body[:, :13] = header
+    body[:, 13:] = corners.view(np.uint8)
+    small = len(corners) * 93 < 2**31
+    offsets = np.arange(len(corners) + 1, dtype=np.int32 if small else np.int64) * 93
+    kind = pa.binary() if small else pa.large_binary()
+    return pa.Array.from_buffers(kind, len(corners), [None, pa.py_buffer(offsets), pa.py_buffer(body)])
+
+
+def write(path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, Any], domain: Domain) -> None:
+    """Write a release file, or nothing."""
+    keys = {HEADER: json.dumps({"format": FORMAT, **header}, ensure_ascii=False)}
+    if domain.dimensions == 2:
+        keys[b"geo"] = json.dumps(_geoparquet(domain))
+    table = table.replace_schema_metadata(keys)
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(
+        buffer,
+        table.schema,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[
+            "level",
+            "leaf",
+            "noise_variance",
+            "stderr",
+            "subtree_variance",
+            *_box_columns(table),
+        ],
+        column_encoding={"node": "DELTA_BINARY_PACKED", "parent": "DELTA_BINARY_PACKED"},
+        write_statistics=True,
+    ) as writer:
+        writer.write_table(table, row_group_size=1 << 18)
+        writer.add_key_value_metadata({CHECKSUM.decode(): "sha256:" + "0" * 64})
+    data = bytearray(buffer.getbuffer())
+    start = data.rindex(b"sha256:" + b"0" * 64) + 7
+    data[start : start + 64] = hashlib.sha256(data).hexdigest().encode()
+    put_in_place(path, data)
+
+
+def put_in_place(path: str | os.PathLike[str], data: bytes | bytearray) -> None:
+    """Write beside the place and move: a reader sees the old file, the new one, or none."""
+    place = Path(path)
+    beside = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(beside, "xb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(beside, place)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise BadInput(f"Cannot write {place}: {error.strerror}. Choose a folder that exists and is yours.") from None
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _box_columns(table: pa.Table) -> list[str]:
+    flat = [name for name in table.column_names if name.endswith(("_low", "_high"))]
+    return flat + ["bbox.xmin", "bbox.ymin", "bbox.xmax", "bbox.ymax"] * ("bbox" in table.column_names)
+
+
+def _geoparquet(domain: Domain) -> dict[str, Any]:
+    (x0, y0), (x1, y1) = domain.lo.tolist(), domain.hi.tolist()
+    geometry: dict[str, Any] = {
+        "encoding": "WKB",
+        "geometry_types": ["Polygon"],
+        "orientation": "counterclockwise",
+        "edges": "planar",
+        "bbox": [x0, y0, x1, y1],
+        "covering": {"bbox": {side: ["bbox", side] for side in ("xmin", "ymin", "xmax", "ymax")}},
+    }
+    if domain.crs is None:
+        geometry["crs"] = None
+    elif domain.crs not in _LONGITUDE_LATITUDE:
+        pyproj = need("pyproj", "geo", f"Writing the coordinate system {domain.crs}")
+        geometry["crs"] = json.loads(pyproj.CRS.from_user_input(domain.crs).to_json())
+    return {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geometry}}
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], pa.Table]:
+    """The header and the columns of a release file that a release needs, once they are known to be sound."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ReleaseFileError(f"Cannot read {path}: {error.strerror}.") from None
+    if not data.startswith(b"PAR1"):
+        raise ReleaseFileError(f"{path} is not a veilmap release: it is not a Parquet file.")
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        keys = file.metadata.metadata or {}
+    except (pa.ArrowException, OSError, ValueError):
+        raise Damaged(f"{path} is cut short or damaged: ask for it again.") from None
+    if HEADER not in keys:
+        raise ReleaseFileError(f"{path} is a Parquet file but not a veilmap release: make one with 'veilmap release'.")
+    header = _header(path, keys[HEADER])
+    _must_be_unaltered(path, data, keys.get(CHECKSUM, b""))
+    try:
+        wanted = [c for c in file.schema_arrow.names if c != "geometry"]
+        table = file.read(columns=wanted, use_threads=True)
+    except (pa.ArrowException, OSError, ValueError):
+        raise Damaged(f"{path} is cut short or damaged: ask for it again.") from None
+    return header, table
+
+
+def _header(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+        version = int(header["format"])
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(f"The header of {path} is damaged: ask for the file again.") from None
+    if version > FORMAT:
+        raise NewerVersion(
+            f"{path} has format {version}; this veilmap reads up to {FORMAT}: pip install --upgrade veilmap."
+        )
+    assert isinstance(header, dict)  # noqa: S101
+    return header
+
+
+def _must_be_unaltered(path: str | os.PathLike[str], data: bytes, stated: bytes) -> None:
+    match = _DIGEST.fullmatch(stated)
+    start = data.rfind(stated) + 7
+    if match is None or start < 7:
+        raise Damaged(f"{path} has no checksum: it was rewritten by another program. Ask for the original file.")
+    digest = hashlib.sha256(data[:start])
+    digest.update(b"0" * 64)
+    digest.update(memoryview(data)[start + 64 :])
+    if digest.hexdigest().encode() != match[1]:
+        raise Damaged(f"{path} was altered after it was written: its checksum does not fit. Ask for it again.")
+
+
+def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain) -> Estimates:
+    """The arrays of a release file."""
+    tree = _tree(header["tree"], table, domain)
+    if table.num_rows != tree.size:
+        raise Damaged("The rows of the release file do not fit its header: ask for it again.")
+    return Estimates(
+        tree,
+        pc.fill_null(table["noisy_count"], 0).to_numpy().astype(np.int64),
+        pc.fill_null(table["noise_variance"], np.inf).to_numpy(),
+        pc.fill_null(table["estimate"], np.nan).to_numpy(),
+        pc.fill_null(table["subtree_variance"], np.inf).to_numpy(),
+    )
+
+
+def tree_header(tree: Tree) -> dict[str, Any]:
+    if isinstance(tree, RegularTree):
+        return {"nodes": tree.size, "height": tree.height, "splits": [list(parts) for parts in tree.splits]}
+    return {"nodes": tree.size, "height": tree.height, "splits": None}
+
+
+def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
+    if record["splits"] is not None:
+        return RegularTree(domain.side, domain.dimensions, tuple(tuple(parts) for parts in record["splits"]))
+    parents = table["parent"].to_numpy()[1:].astype(np.int64)
+    levels = np.bincount(table["level"].to_numpy())
+    box = [_edge_columns(table, name, k) for k, name in enumerate(domain.names)]
+    return CutTree(
+        np.stack([_cells(domain, a, lo) for a, (lo, _) in enumerate(box)], axis=1),
+        np.stack([_cells(domain, a, hi) for a, (_, hi) in enumerate(box)], axis=1),
+        np.bincount(parents, minlength=table.num_rows),
+        tuple(np.concatenate([[0], np.cumsum(levels)]).tolist()),
+    )
+
+
+def _edge_columns(table: pa.Table, name: str, axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if "bbox" in table.column_names:
+        low, high = (("xmin", "xmax"), ("ymin", "ymax"))[axis]
+        return tuple(pc.struct_field(table["bbox"], side).to_numpy() for side in (low, high))
+    return table[f"{name}_low"].to_numpy(), table[f"{name}_high"].to_numpy()
+
+
+def _cells(domain: Domain, axis: int, edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The cells whose lower edges these are: the inverse of ``Domain.edges``."""
+    return np.rint((edges - domain.axes[axis].lo) * domain.scale(axis)).astype(np.int64)

@@ -1,0 +1,4 @@
+"""Arrays in, arrays out. No classes, no files, no privacy decisions.
+
+Every kernel has a slow, obvious twin in ``tests/naive.py``.
+"""

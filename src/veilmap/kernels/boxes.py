@@ -1,0 +1,208 @@
+"""Answers to boxes, and their variances.
+
+A query is a row of ``[lo of each axis, hi of each axis]`` in cells (fractions allowed), inside the domain.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+DEEPEST = 128  # no tree is deeper: a box of 2^62 cells cannot be cut more often
+
+
+@njit(cache=True, nogil=True)
+def place_boxes(boxes: Floats, lo: Floats, hi: Floats, out: Floats) -> int:
+    """Boxes as fractions of the domain [lo, hi], what is outside cut off; the first bad row, or -1.
+
+    A row is bad when it has a NaN or a low end above its high end.
+    """
+    axes = len(lo)
+    for q in range(len(boxes)):
+        for k in range(axes):
+            a, b = boxes[q, k], boxes[q, k + axes]
+            if not a <= b:
+                return q
+            width = hi[k] - lo[k]
+            out[q, k] = (min(max(a, lo[k]), hi[k]) - lo[k]) / width
+            out[q, k + axes] = (min(max(b, lo[k]), hi[k]) - lo[k]) / width
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def look_up(table: Floats, grid: Ints, queries: Floats, out: Floats) -> None:
+    """Box counts from a summed-area table (flat, one longer than ``grid`` along each axis).
+
+    The table is multilinear between grid lines. Along an axis, the difference of its values at the two
+    ends of the query touches four entries, with weights −(1−a), −a, 1−b, b; a box is their product.
+    """
+    axes = len(grid)
+    at = np.empty((axes, 4), np.int64)
+    weight = np.empty((axes, 4))
+    for q in range(len(queries)):
+        stride = 1
+        for k in range(axes - 1, -1, -1):
+            for end in range(2):
+                u = queries[q, k + end * axes]
+                i = min(np.int64(u), grid[k] - 1)
+                part = u - i
+                at[k, 2 * end] = i * stride
+                at[k, 2 * end + 1] = (i + 1) * stride
+                weight[k, 2 * end] = (1.0 - part) * (2 * end - 1)
+                weight[k, 2 * end + 1] = part * (2 * end - 1)
+            stride *= grid[k] + 1
+        total = 0.0
+        last = axes - 1
+        for terms in range(4 ** (axes - 1)):
+            place = 0
+            w = 1.0
+            t = terms
+            for k in range(axes - 1):
+                place += at[k, t & 3]
+                w *= weight[k, t & 3]
+                t >>= 2
+            if w != 0.0:
+                row = 0.0
+                for j in range(4):
+                    row += weight[last, j] * table[place + at[last, j]]
+                total += w * row
+        out[q] = total
+
+
+@njit(cache=True, nogil=True)
+def grid_variance(grids: Ints, subtree_variance: Floats, queries: Floats, out: Floats) -> None:
+    """The variance of least-squares answers on a regular tree, in closed form.
+
+    ``grids[i]`` are the nodes of level i along each axis, ``subtree_variance[i]`` their V. With S_i the
+    sum over level i of (covered fraction)², which is a product over the axes,
+    Var = V_h S_h + Σ_{i<h} (V_i − f_i V_{i+1}) S_i, where f_i is the fanout. Queries are fractions of the domain.
+    """
+    levels, axes = grids.shape
+    for q in range(len(queries)):
+        total = 0.0
+        for i in range(levels):
+            s = 1.0
+            fanout = 1.0
+            for k in range(axes):
+                a = queries[q, k] * grids[i, k]
+                b = queries[q, k + axes] * grids[i, k]
+                i0 = min(np.int64(a), grids[i, k] - 1)
+                i1 = min(np.int64(b), grids[i, k] - 1)
+                if i0 == i1:
+                    s *= (b - a) * (b - a)
+                else:
+                    s *= (i0 + 1 - a) ** 2 + (i1 - i0 - 1) + (b - i1) ** 2
+                if i + 1 < levels:
+                    fanout *= grids[i + 1, k] / grids[i, k]
+            if i + 1 < levels:
+                total += (subtree_variance[i] - fanout * subtree_variance[i + 1]) * s
+            else:
+                total += subtree_variance[i] * s
+        out[q] = max(total, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def covered(lo: Ints, hi: Ints, v: int, query: Floats) -> float:
+    """The fraction of node ``v`` that a query covers."""
+    fraction = 1.0
+    axes = lo.shape[1]
+    for k in range(axes):
+        a = max(float(lo[v, k]), query[k])
+        b = min(float(hi[v, k]), query[k + axes])
+        if b <= a:
+            return 0.0
+        fraction *= (b - a) / (hi[v, k] - lo[v, k])
+    return fraction
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    first_child: Ints,
+    lo: Ints,
+    hi: Ints,
+    value: Floats,
+    variance: Floats,
+    queries: Floats,
+    out: Floats,
+    var: Floats,
+) -> None:
+    """The canonical range query (section 4.1 of the paper).
+
+    From the root: a node inside the query adds its value, a leaf cut by it adds the covered fraction, and
+    any other node that meets it, or has no value of its own (infinite variance), is asked through its
+    children. ``var`` is the variance of that sum when the values are independent.
+    """
+    stack = np.empty(len(first_child), np.int64)
+    for q in range(len(queries)):
+        total = 0.0
+        spread = 0.0
+        stack[0] = 0
+        top = 1
+        while top:
+            top -= 1
+            v = stack[top]
+            fraction = covered(lo, hi, v, queries[q])
+            if fraction == 0.0:
+                continue
+            a, b = first_child[v], first_child[v + 1]
+            if a == b or (fraction >= 1.0 and variance[v] < np.inf):
+                total += fraction * value[v]
+                spread += fraction * fraction * variance[v]
+            else:
+                for c in range(a, b):
+                    stack[top] = c
+                    top += 1
+        out[q] = total
+        var[q] = spread
+
+
+@njit(cache=True, nogil=True)
+def walk_variance(
+    first_child: Ints, lo: Ints, hi: Ints, subtree_variance: Floats, queries: Floats, out: Floats
+) -> None:
+    """The variance of least-squares answers on any tree, visiting only nodes that a query's border cuts.
+
+    With A the covered fraction of a leaf and, upward, A_v = Σ V_c A_c / Σ V_c:
+    Var = V_root A_root² + Σ_v [ Σ V_c A_c² − (Σ V_c A_c)² / Σ V_c ].
+    """
+    node = np.empty(DEEPEST, np.int64)
+    child = np.empty(DEEPEST, np.int64)
+    sums = np.empty((DEEPEST, 3))  # Σ V, Σ V A, Σ V A² over the children seen so far
+    for q in range(len(queries)):
+        total = 0.0
+        if first_child[0] == first_child[1]:
+            out[q] = subtree_variance[0] * covered(lo, hi, 0, queries[q]) ** 2
+            continue
+        depth = 0
+        node[0] = 0
+        child[0] = first_child[0]
+        sums[0] = 0.0
+        while True:
+            v = node[depth]
+            if child[depth] < first_child[v + 1]:
+                c = child[depth]
+                child[depth] += 1
+                a = covered(lo, hi, c, queries[q])
+                if 0.0 < a < 1.0 and first_child[c] < first_child[c + 1]:
+                    depth += 1
+                    node[depth] = c
+                    child[depth] = first_child[c]
+                    sums[depth] = 0.0
+                    continue
+                w = subtree_variance[c]
+            else:
+                a = sums[depth, 1] / sums[depth, 0]
+                total += sums[depth, 2] - sums[depth, 1] * a
+                w = subtree_variance[v]
+                if depth == 0:
+                    total += w * a * a
+                    break
+                depth -= 1
+            sums[depth, 0] += w
+            sums[depth, 1] += w * a
+            sums[depth, 2] += w * a * a
+        out[q] = max(total, 0.0)

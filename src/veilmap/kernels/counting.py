@@ -1,0 +1,83 @@
+"""Which cell a coordinate falls in, and how many points fall in each node."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def add_axis(
+    values: NDArray[np.float64],
+    lo: float,
+    hi: float,
+    scale: float,
+    side: int,
+    shift: int,
+    offsets: NDArray[np.int64],
+    index: NDArray[np.int64],
+) -> None:
+    """Add one coordinate's part to each point's node index; -1 marks a point that is dropped.
+
+    cell = min(floor((value - lo) * scale), side - 1), node coordinate = cell >> shift. A value that is
+    NaN or outside [lo, hi] fails the comparison and drops its point.
+    """
+    for i in range(len(values)):
+        x = values[i]
+        if lo <= x <= hi and index[i] >= 0:
+            cell = int(min((x - lo) * scale, side - 1.0))
+            index[i] += offsets[cell >> shift]
+        else:
+            index[i] = -1
+
+
+@njit(cache=True, nogil=True)
+def tally(index: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    """Count each index once; -1 counts nowhere."""
+    for i in range(len(index)):
+        if index[i] >= 0:
+            counts[index[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def sum_children(first_child: NDArray[np.int64], counts: NDArray[np.int64], leaves_from: int) -> None:
+    """Fill in every node before ``leaves_from`` with the sum of its children, last node first."""
+    for v in range(leaves_from - 1, -1, -1):
+        total = np.int64(0)
+        for c in range(first_child[v], first_child[v + 1]):
+            total += counts[c]
+        counts[v] = total
+
+
+@njit(cache=True, nogil=True)
+def read_points(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]
+) -> None:
+    """The coordinates of WKB points; NaN for whatever is not a point (or is an empty one).
+
+    WKB: one byte of byte order, four of type (1, with flags for Z, M and SRID), then x and y.
+    """
+    eight = np.empty(8, np.uint8)
+    as_float = eight.view(np.float64)
+    for i in range(len(x)):
+        x[i] = y[i] = np.nan
+        start, stop = offsets[i], offsets[i + 1]
+        if stop - start < 21:
+            continue
+        little = data[start] == 1
+        kind = np.uint32(0)
+        for k in range(4):
+            kind = (kind << np.uint32(8)) | np.uint32(data[start + (4 - k if little else 1 + k)])
+        has_srid = (kind & np.uint32(0x20000000)) != 0
+        if (kind & np.uint32(0x0FFFFFFF)) % np.uint32(1000) != 1:
+            continue
+        at = start + 5 + (4 if has_srid else 0)
+        if stop - at < 16:
+            continue
+        for k in range(8):
+            eight[k] = data[at + (k if little else 7 - k)]
+        x[i] = as_float[0]
+        for k in range(8):
+            eight[k] = data[at + 8 + (k if little else 7 - k)]
+        y[i] = as_float[0]

@@ -1,0 +1,96 @@
+"""Sweeps up and down a tree of noisy counts: least squares, its variances, and rounding.
+
+Trees come as ``first_child``: the children of ``v`` are ``first_child[v] : first_child[v + 1]``.
+Children come after their parents, so one loop over the nodes is one sweep.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True)
+def combine_up(first_child: Ints, z: Floats, variance: Floats) -> None:
+    """In place, from the last node to the first: what each subtree says of its own root.
+
+    z_v = precision-weighted mean of v's own noisy count and the sum of its children's z;
+    V_v = its variance. An unmeasured node has infinite variance: it takes its children's word.
+    """
+    for v in range(len(z) - 1, -1, -1):
+        a, b = first_child[v], first_child[v + 1]
+        if a == b:
+            continue
+        sum_z = 0.0
+        sum_v = 0.0
+        for c in range(a, b):
+            sum_z += z[c]
+            sum_v += variance[c]
+        if variance[v] == np.inf:
+            z[v] = sum_z
+            variance[v] = sum_v
+        else:
+            own = sum_v / (variance[v] + sum_v)
+            z[v] = own * z[v] + (1.0 - own) * sum_z
+            variance[v] = variance[v] * own
+
+
+@njit(cache=True, nogil=True)
+def share_down(first_child: Ints, z: Floats, variance: Floats) -> None:
+    """In place, root first: β_c = z_c + V_c / ΣV · (β_v − Σz), so that children add up to their parent."""
+    for v in range(len(z)):
+        a, b = first_child[v], first_child[v + 1]
+        if a == b:
+            continue
+        sum_z = 0.0
+        sum_v = 0.0
+        for c in range(a, b):
+            sum_z += z[c]
+            sum_v += variance[c]
+        surplus = (z[v] - sum_z) / sum_v
+        for c in range(a, b):
+            z[c] += variance[c] * surplus
+
+
+@njit(cache=True, nogil=True)
+def round_down(first_child: Ints, estimate: Floats, quantum: float) -> None:
+    """In place, root first: every estimate a multiple of ``quantum``, children still adding up exactly.
+
+    Siblings are rounded by their running sum, which ends at the parent's rounded value: nobody moves
+    by more than 1.5 quanta, at any depth. ``quantum`` is a power of two, so sums of multiples are exact.
+    """
+    estimate[0] = np.rint(estimate[0] / quantum) * quantum
+    for v in range(len(estimate)):
+        a, b = first_child[v], first_child[v + 1]
+        if a == b:
+            continue
+        total = 0.0
+        for c in range(a, b):
+            total += estimate[c]
+        correction = (estimate[v] - total) / (b - a)
+        running = 0.0
+        before = 0.0
+        for c in range(a, b - 1):
+            running += estimate[c] + correction
+            here = np.rint(running / quantum) * quantum
+            estimate[c] = here - before
+            before = here
+        estimate[b - 1] = estimate[v] - before
+
+
+@njit(cache=True, nogil=True)
+def estimate_variances(first_child: Ints, subtree_variance: Floats, out: Floats) -> None:
+    """The variance of every least-squares estimate: Var β_c = V_c − V_c²/ΣV + (V_c/ΣV)² · Var β_v."""
+    out[0] = subtree_variance[0]
+    for v in range(len(out)):
+        a, b = first_child[v], first_child[v + 1]
+        sum_v = 0.0
+        for c in range(a, b):
+            sum_v += subtree_variance[c]
+        for c in range(a, b):
+            part = subtree_variance[c] / sum_v
+            out[c] = subtree_variance[c] * (1.0 - part) + part * part * out[v]

@@ -1,0 +1,98 @@
+"""A release: what is published, and all that anyone needs to answer from it. It never changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import ArrayLike
+
+from veilmap import fileformat
+from veilmap.answer import Answerer, Answers
+from veilmap.domain import Domain
+from veilmap.errors import Damaged
+from veilmap.estimate import Estimates
+from veilmap.method import Estimate
+from veilmap.privacy import Privacy
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """A private decomposition of a data set, computed once; every answer comes from it alone."""
+
+    domain: Domain
+    method: Mapping[str, Any]
+    privacy: Privacy
+    estimates: Estimates
+    provenance: Mapping[str, str]
+
+    def count(self, boxes: ArrayLike, confidence: float = 0.95) -> Answers:
+        """How many points lie in each box, with error bars.
+
+        Parameters
+        ----------
+        boxes
+            One row a box: the low end of each axis, in the domain's order, then the high end of each.
+            What lies outside the domain counts as empty.
+        confidence
+            Of the intervals from ``low`` to ``high``.
+        """
+        return self._answerer.count(boxes, confidence)
+
+    @cached_property
+    def nodes(self) -> pa.Table:
+        """One row a published node: the table that :meth:`save` writes."""
+        return fileformat.node_table(self.domain, self.estimates, self.consistent)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every estimate is the sum of its children's."""
+        return bool(self.method["estimate"] != Estimate.NOISY_COUNTS.value)
+
+    @property
+    def height(self) -> int:
+        return self.estimates.tree.height
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the release to one file; nothing is left behind if that fails."""
+        fileformat.write(path, self.nodes, self._header(), self.domain)
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "domain": self.domain.to_json(),
+            "method": dict(self.method),
+            "privacy": self.privacy.to_json(),
+            "provenance": dict(self.provenance),
+            "tree": fileformat.tree_header(self.estimates.tree),
+        }
+
+    @cached_property
+    def _answerer(self) -> Answerer:
+        return Answerer(self.domain, self.estimates, self.consistent)
+
+    def __repr__(self) -> str:
+        mark = "" if self.privacy.private else "NOT PRIVATE, "
+        return (
+            f"<Release {mark}{self.method['name']}, epsilon={float(self.privacy.epsilon):g}, "
+            f"{self.estimates.tree.size} nodes over {self.domain}>"
+        )
+
+
+def load(path: str | os.PathLike[str]) -> Release:
+    """Read a release from a file, once its checksum fits."""
+    header, table = fileformat.read(path)
+    try:
+        domain = Domain.from_json(header["domain"])
+        return Release(
+            domain=domain,
+            method=header["method"],
+            privacy=Privacy.from_json(header["privacy"]),
+            estimates=fileformat.estimates_from(header, table, domain),
+            provenance=header["provenance"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException):
+        raise Damaged(f"The header of {path} is damaged: ask for the file again.") from None

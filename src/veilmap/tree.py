@@ -1,0 +1,168 @@
+"""A tree of boxes as flat arrays in level order. It holds places, never counts.
+
+Node 0 is the root. Siblings stand together, in the order of their parents, level after level; so the
+whole shape of a tree is how many children each node has, and ``first_child`` is one running sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+Parts: TypeAlias = tuple[int, ...]
+"""Into how many equal parts a box is cut, along each axis."""
+
+
+class Tree:
+    """Half-open integer boxes ``[lo, hi)``, each a leaf or the disjoint union of its children.
+
+    A tree starts as one box and grows only by ``refine``, which cuts leaves of the newest level: so
+    its leaves partition the domain by construction. Trees never change; ``refine`` makes a new one.
+    """
+
+    lo: Ints  # (nodes, axes)
+    hi: Ints  # (nodes, axes)
+    children: Ints  # how many children each node has
+    level_start: tuple[int, ...]  # level i is the nodes level_start[i] : level_start[i + 1]
+
+    def refine(self, parts: Parts) -> Tree:
+        raise NotImplementedError
+
+    @property
+    def height(self) -> int:
+        """Levels below the root."""
+        return len(self.level_start) - 2
+
+    @property
+    def size(self) -> int:
+        """Nodes in all."""
+        return self.level_start[-1]
+
+    def level(self, i: int) -> slice:
+        return slice(self.level_start[i], self.level_start[i + 1])
+
+    @cached_property
+    def first_child(self) -> Ints:
+        """Children of node ``v`` are ``first_child[v] : first_child[v + 1]``."""
+        return np.concatenate([[1], 1 + np.cumsum(self.children)])
+
+    @cached_property
+    def is_leaf(self) -> Flags:
+        return np.equal(self.children, 0)
+
+    @cached_property
+    def parent(self) -> Ints:
+        """The parent of each node, -1 at the root."""
+        return np.concatenate([[-1], np.repeat(np.arange(self.size), self.children)])
+
+    @cached_property
+    def node_level(self) -> Ints:
+        return np.repeat(np.arange(self.height + 1), np.diff(self.level_start))
+
+    def pruned(self, stop: Flags) -> tuple[Tree, Flags]:
+        """The tree in which every node of ``stop`` is a leaf, and which nodes stayed in it."""
+        stays = np.ones(self.size, np.bool_)
+        for i in range(1, self.height + 1):
+            above = self.parent[self.level(i)]
+            stays[self.level(i)] = stays[above] & ~stop[above]
+        left = np.array([int(stays[self.level(i)].sum()) for i in range(self.height + 1)])
+        starts = np.concatenate([[0], np.cumsum(left[left > 0])])
+        children = np.where(stop, 0, self.children)[stays]
+        return CutTree(self.lo[stays], self.hi[stays], children, tuple(starts.tolist())), stays
+
+
+@dataclass(frozen=True, eq=False)
+class CutTree(Tree):
+    """Any tree, written out."""
+
+    lo: Ints
+    hi: Ints
+    children: Ints
+    level_start: tuple[int, ...]
+
+    @classmethod
+    def root(cls, side: int, axes: int) -> Tree:
+        origin = np.zeros((1, axes), np.int64)
+        return cls(origin, origin + side, np.zeros(1, np.int64), (0, 1))
+
+    def refine(self, parts: Parts) -> Tree:
+        """Cut every box of the newest level into ``parts`` equal boxes (to the cell), row-major."""
+        newest, axes = self.level(self.height), len(parts)
+        lo, width = self.lo[newest][:, None, :], (self.hi - self.lo)[newest][:, None, :]
+        if np.any(width < np.array(parts)):
+            raise ValueError(f"A box of the newest level has too few cells to be cut into {parts} parts.")
+        # part k of an axis is [lo + k * width // parts, lo + (k + 1) * width // parts)
+        k = np.stack(np.unravel_index(np.arange(math.prod(parts)), parts), axis=1)
+        new_lo = (lo + k * width // parts).reshape(-1, axes)
+        new_hi = (lo + (k + 1) * width // parts).reshape(-1, axes)
+        children = self.children.copy()
+        children[newest] = len(k)
+        return CutTree(
+            np.concatenate([self.lo, new_lo]),
+            np.concatenate([self.hi, new_hi]),
+            np.concatenate([children, np.zeros(len(new_lo), np.int64)]),
+            (*self.level_start, self.size + len(new_lo)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RegularTree(Tree):
+    """A tree whose levels are grids: level ``i`` cuts each of its nodes into ``splits[i]`` equal parts.
+
+    Its arrays follow from ``splits``, and are made only when someone looks at them.
+    """
+
+    side: int  # cells of the domain along each axis
+    axes: int
+    splits: tuple[Parts, ...] = ()
+
+    def refine(self, parts: Parts) -> Tree:
+        return RegularTree(self.side, self.axes, (*self.splits, parts))
+
+    @cached_property
+    def level_start(self) -> tuple[int, ...]:  # type: ignore[override]
+        starts, size = [0, 1], 1
+        for parts in self.splits:
+            size *= math.prod(parts)
+            starts.append(starts[-1] + size)
+        return tuple(starts)
+
+    @cached_property
+    def _written_out(self) -> Tree:
+        return reduce(lambda tree, parts: tree.refine(parts), self.splits, CutTree.root(self.side, self.axes))
+
+    @cached_property
+    def lo(self) -> Ints:  # type: ignore[override]
+        return self._written_out.lo
+
+    @cached_property
+    def hi(self) -> Ints:  # type: ignore[override]
+        return self._written_out.hi
+
+    @cached_property
+    def children(self) -> Ints:  # type: ignore[override]
+        fanouts = [math.prod(parts) for parts in self.splits] + [0]
+        return np.repeat(np.array(fanouts, np.int64), np.diff(self.level_start))
+
+    def grid(self, level: int) -> Parts:
+        """Nodes of a level along each axis."""
+        return tuple(math.prod(parts[a] for parts in self.splits[:level]) for a in range(self.axes))
+
+    def offsets(self, level: int) -> tuple[Ints, ...]:
+        """The node at ``(x, y, …)`` of a level's grid is its ``offsets[0][x] + offsets[1][y] + …``-th.
+
+        A node's place in its level has one digit a level, and each coordinate adds its share to each digit.
+        """
+        out = [np.zeros(1, np.int64)] * self.axes
+        for parts in self.splits[:level]:
+            for a in range(self.axes):
+                digit = np.arange(parts[a]) * math.prod(parts[a + 1 :])
+                out[a] = (out[a][:, None] * math.prod(parts) + digit).ravel()
+        return tuple(out)

@@ -1,0 +1,77 @@
+"""Where every random bit comes from. Proof: proofs/noise.md."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+
+class Keys(Protocol):
+    """A source of fresh 256-bit keys."""
+
+    @property
+    def private(self) -> bool: ...
+
+    def fresh(self) -> bytes: ...
+
+
+class SystemKeys:
+    """Keys from the operating system. No state of its own: nothing to copy by fork, pickle or thread."""
+
+    private = True
+
+    def fresh(self) -> bytes:
+        return os.urandom(32)
+
+
+class FixedKeys:
+    """Keys that anyone who knows the seed can make again: whatever is drawn from them is not private."""
+
+    private = False
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._drawn = 0
+
+    def fresh(self) -> bytes:
+        self._drawn += 1
+        return hashlib.sha256(f"{self._seed}/{self._drawn}".encode()).digest()
+
+
+_fixed: ContextVar[FixedKeys | None] = ContextVar("fixed_keys", default=None)
+
+
+def current_keys() -> Keys:
+    """The operating system's keys, unless :func:`fixed_entropy` is in force here."""
+    return _fixed.get() or SystemKeys()
+
+
+@contextmanager
+def fixed_entropy(seed: int) -> Iterator[None]:
+    """For tests and studies: draw the same noise again. Releases made inside say *not private*."""
+    token = _fixed.set(FixedKeys(seed))
+    try:
+        yield
+    finally:
+        _fixed.reset(token)
+
+
+class RandomBits:
+    """The ChaCha20 keystream of one fresh key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def words(self, shape: int | tuple[int, ...], kind: str) -> NDArray[np.unsignedinteger]:
+        """Uniform unsigned integers of type ``<u1``, ``<u2`` or ``<u8``."""
+        size = int(np.prod(shape)) * np.dtype(kind).itemsize
+        out = self._stream.update(bytes(size))
+        return np.frombuffer(out, dtype=kind).reshape(shape)

@@ -1,0 +1,44 @@
+"""Points that cannot be looked at, only measured. Proof: proofs/sealed.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.engines import Engine, open_points
+from veilmap.tree import RegularTree
+
+
+class Sealed:
+    """The points of one data set. No length, no iteration, no pickle, nothing to print."""
+
+    __slots__ = ("_engine", "domain")
+
+    def __init__(self, engine: Engine, domain: Domain) -> None:
+        self._engine = engine
+        self.domain = domain
+
+    def __repr__(self) -> str:
+        return f"Sealed({self.domain})"
+
+    def __reduce__(self) -> Never:
+        raise TypeError("Sealed points cannot be pickled or copied out of the vault.")
+
+    def __copy__(self) -> Never:
+        self.__reduce__()
+
+    def _count_leaves(self, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        """Exact counts of a tree's leaves: for the vault alone."""
+        return self._engine.count_leaves(self.domain, tree, progress)
+
+
+def seal(points: object, domain: Domain) -> Sealed:
+    """Take points in; they leave only as noisy counts.
+
+    Opening reads schemas and headers, to refuse what cannot be read, and no more.
+    """
+    return Sealed(open_points(points, domain), domain)
