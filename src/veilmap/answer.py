@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,27 +44,31 @@ class Answerer:
     consistent: bool
 
     def count(self, boxes: ArrayLike, confidence: float) -> Answers:
-        queries = checked_boxes(boxes, self.domain)
         times = multiplier(confidence)
+        queries = checked_boxes(boxes, self.domain)
         if not self.consistent:
             estimate, variance = self._walk(queries, self.nodes.noise_variance)
-        elif isinstance(self.nodes.tree, RegularTree):
-            estimate, variance = self._look_up(queries, self.nodes.tree), self._grid_variance(queries)
         else:
-            estimate, _ = self._walk(queries, self.nodes.subtree_variance)
-            variance = np.empty(len(queries))
-            tree = self.nodes.tree
-            kernel.walk_variance(
-                tree.first_child,
-                tree.lo,
-                tree.hi,
-                self.nodes.subtree_variance,
-                queries * self.domain.side,
-                variance,
-            )
+            estimate, variance = self._consistent_estimates(queries), self._consistent_variances(queries)
         stderr = np.sqrt(variance)
         low, high = estimate - times * stderr, estimate + times * stderr
         return Answers(estimate, stderr, np.maximum(low, 0), np.maximum(high, 0), confidence)
+
+    def _consistent_estimates(self, queries: Floats) -> Floats:
+        if isinstance(self.nodes.tree, RegularTree):
+            return self._look_up(queries, self.nodes.tree)
+        return self._walk(queries, self.nodes.subtree_variance)[0]
+
+    def _consistent_variances(self, queries: Floats) -> Floats:
+        tree, variance = self.nodes.tree, np.empty(len(queries))
+        if isinstance(tree, RegularTree):
+            grids = np.array([tree.grid(i) for i in range(tree.height + 1)], np.int64)
+            per_level = self.nodes.subtree_variance[np.array(tree.level_start[:-1])]
+            kernel.grid_variance(grids, per_level, queries, variance)
+        else:
+            cells = queries * self.domain.side
+            kernel.walk_variance(tree.first_child, tree.lo, tree.hi, self.nodes.subtree_variance, cells, variance)
+        return variance
 
     def _walk(self, queries: Floats, variance: Floats) -> tuple[Floats, Floats]:
         tree, out, spread = self.nodes.tree, np.empty(len(queries)), np.empty(len(queries))
@@ -72,35 +77,21 @@ class Answerer:
         return out, spread
 
     def _look_up(self, queries: Floats, tree: RegularTree) -> Floats:
-        out = np.empty(len(queries))
-        grid = np.array(tree.grid(tree.height), np.int64)
+        grid, out = np.array(tree.grid(tree.height), np.int64), np.empty(len(queries))
         kernel.look_up(self._table, grid, queries * np.tile(grid, 2), out)
         return out
 
     @cached_property
     def _table(self) -> Floats:
-        """Entry (x, y, …) is the estimate of all that lies below it in every axis; exact sums of exact numbers."""
-        tree = self.nodes.tree
-        assert isinstance(tree, RegularTree)  # noqa: S101
-        grid, offsets = tree.grid(tree.height), tree.offsets(tree.height)
-        order = offsets[0].reshape(-1, *[1] * (tree.axes - 1))
-        for a in range(1, tree.axes):
-            order = order + offsets[a].reshape(-1, *[1] * (tree.axes - 1 - a))
-        table = np.zeros(tuple(g + 1 for g in grid))
+        """Entry (x, y, …) is the estimate of all that lies below it on every axis: exact sums of exact numbers."""
+        tree = cast(RegularTree, self.nodes.tree)
+        order = reduce(np.add.outer, tree.offsets(tree.height))
+        table = np.zeros(tuple(g + 1 for g in tree.grid(tree.height)))
         inner = table[(slice(1, None),) * tree.axes]
         inner[...] = self.nodes.estimate[tree.level(tree.height)][order]
         for a in range(tree.axes):
             np.cumsum(inner, axis=a, out=inner)
         return table.ravel()
-
-    def _grid_variance(self, queries: Floats) -> Floats:
-        tree = self.nodes.tree
-        assert isinstance(tree, RegularTree)  # noqa: S101
-        grids = np.array([tree.grid(i) for i in range(tree.height + 1)], np.int64)
-        per_level = self.nodes.subtree_variance[np.array(tree.level_start[:-1])]
-        out = np.empty(len(queries))
-        kernel.grid_variance(grids, per_level, queries, out)
-        return out
 
 
 def checked_boxes(boxes: ArrayLike, domain: Domain) -> Floats:

@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import Enum
+from fractions import Fraction
 from typing import Any
 
-from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform
+from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform, share
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures import Quadtree, Structure
+
+ROOT_SHARE = Fraction(1, 50)
 
 
 class Noise(Enum):
@@ -41,6 +44,21 @@ class Method:
         below = self.prune_below
         if below is not None and not (isinstance(below, (int, float)) and math.isfinite(below)):
             raise BadInput(f"The pruning threshold must be a finite number, got {below!r}.")
+
+        if isinstance(self.budget, Levels) and self.structure.height is None:
+            raise BadInput("A share for each level needs a known number of levels: give the structure a height.")
+
+    def level_epsilons(self, epsilon: Fraction, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        """What each level's counts may spend, root first; they add up to ``epsilon`` exactly.
+
+        When the height is still to be chosen, the root's count comes first, with a fixed share, and
+        pays for the choice; the other levels share the rest.
+        """
+        weights = self.budget.weights(height, dimensions)
+        if self.structure.height is not None:
+            return share(epsilon, weights)
+        root = epsilon * ROOT_SHARE
+        return (root, *share(epsilon - root, weights[1:]))
 
     def to_json(self) -> dict[str, Any]:
         return {

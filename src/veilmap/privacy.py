@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,11 +38,11 @@ class Privacy:
                 "NOT PRIVATE. This release was made for a test or a study, with random bits that can be drawn again. "
                 "Do not publish it."
             )
+        epsilon = float(self.epsilon)
         return (
-            f"This release is {float(self.epsilon):g}-differentially private for {self.unit}: "
-            f"whatever anyone concludes from it, they would have concluded with at most "
-            f"e^{float(self.epsilon):g} = {2.718281828459045 ** float(self.epsilon):.3g} times lower or higher probability "
-            f"had any one row been left out or put in."
+            f"This release is {epsilon:g}-differentially private for {self.unit}: whatever anyone concludes from it, "
+            f"they would have concluded with a probability at most e^{epsilon:g} = {math.exp(epsilon):.3g} times lower "
+            f"or higher had any {self.unit} been left out or put in."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -59,9 +59,10 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to one file; nothing is left behind if that fails."""
-        fileformat.write(path, self.nodes, self._header(), self.domain)
+        fileformat.write(path, self.nodes, self.header(), self.domain)
 
-    def _header(self) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:
+        """All that the file says of itself: domain, method, privacy, provenance, tree."""
         return {
             "domain": self.domain.to_json(),
             "method": dict(self.method),

@@ -82,26 +82,26 @@ def grid_variance(grids: Ints, subtree_variance: Floats, queries: Floats, out: F
     Var = V_h S_h + Σ_{i<h} (V_i − f_i V_{i+1}) S_i, where f_i is the fanout. Queries are fractions of the domain.
     """
     levels, axes = grids.shape
+    factor = subtree_variance.copy()
+    for i in range(levels - 1):
+        fanout = 1
+        for k in range(axes):
+            fanout *= grids[i + 1, k] // grids[i, k]
+        factor[i] -= fanout * subtree_variance[i + 1]
     for q in range(len(queries)):
         total = 0.0
         for i in range(levels):
-            s = 1.0
-            fanout = 1.0
+            s = factor[i]
             for k in range(axes):
                 a = queries[q, k] * grids[i, k]
                 b = queries[q, k + axes] * grids[i, k]
-                i0 = min(np.int64(a), grids[i, k] - 1)
-                i1 = min(np.int64(b), grids[i, k] - 1)
-                if i0 == i1:
+                first = int(a)  # the cell that holds the low end, and the one that holds the high end
+                last = int(b)
+                if first == last:
                     s *= (b - a) * (b - a)
                 else:
-                    s *= (i0 + 1 - a) ** 2 + (i1 - i0 - 1) + (b - i1) ** 2
-                if i + 1 < levels:
-                    fanout *= grids[i + 1, k] / grids[i, k]
-            if i + 1 < levels:
-                total += (subtree_variance[i] - fanout * subtree_variance[i + 1]) * s
-            else:
-                total += subtree_variance[i] * s
+                    s *= (first + 1 - a) ** 2 + (last - first - 1) + (b - last) ** 2
+            total += s
         out[q] = max(total, 0.0)
 
 

@@ -31,8 +31,11 @@ class Quadtree:
         return min(bits, int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // dimensions)
 
     def choose(self, noisy_total: int, epsilon: float, finest: int, dimensions: int) -> int:
-        """Cells a side ∝ (rows · ε)^(2 / (d + 2)): the error of cut cells and of their noise in balance."""
-        cells = (max(noisy_total, 1) * epsilon) ** (2 / (dimensions + 2))
+        """Cells a side = (rows · ε / 4)^(2 / (d + 2)): the error of cut cells and of their noise in balance.
+
+        The 4 is the best constant over six data sets from even to very skewed; skewed ones like more cells.
+        """
+        cells = (max(noisy_total, 1) * epsilon / 4) ** (2 / (dimensions + 2))
         return min(finest, max(1, round(math.log2(max(cells, 1)))))
 
     def splits(self, height: int, dimensions: int) -> tuple[Parts, ...]:

@@ -9,18 +9,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.budget import share
+from veilmap.domain import Domain
 from veilmap.errors import BadInput, VaultFailure, VeilmapError
 from veilmap.kernels.counting import sum_children
-from veilmap.method import Method, Noise
+from veilmap.method import ROOT_SHARE, Method, Noise
 from veilmap.tree import RegularTree, Tree
 from veilmap.vault.entropy import Keys, current_keys
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.noise import discrete_laplace, noise_variance
 from veilmap.vault.sealed import Sealed
-
-TOTAL_SHARE = Fraction(1, 50)
-"""Of a budget, what the root's count gets when the height is to be chosen from it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,46 +60,40 @@ def _measure(
     points: Sealed, method: Method, epsilon: Fraction, keys: Keys, progress: Callable[[float], None]
 ) -> NoisyTree:
     domain, structure, ledger = points.domain, method.structure, Ledger(epsilon)
-    axes = domain.dimensions
+    axes, choosing = domain.dimensions, structure.height is None
+    tree = _halvings(domain, method, structure.finest(domain.bits, axes) if choosing else structure.height)
+    counts = _count(points, tree, progress)
+    noisy, variance = np.zeros(tree.size, np.int64), np.full(tree.size, np.inf)
 
-    def charge(level: int, part: Fraction) -> None:
-        ledger.charge(f"counts of level {level}", "discrete-laplace", part)
-
-    if structure.height is None:
-        root = epsilon * TOTAL_SHARE
-        charge(0, root)
-        tree, counts = _count(points, structure.finest(domain.bits, axes), method, progress)
-        counts[:1] += discrete_laplace(root, 1, keys)
-        height = structure.choose(int(counts[0]), float(epsilon), tree.height, axes)
-        tree = RegularTree(domain.side, axes, structure.splits(height, axes))
-        counts = counts[: tree.size].copy()
-        below = share(ledger.left, (Fraction(0), *method.budget.weights(height, axes)[1:]))
-        parts, start = (root, *below[1:]), 1
-    else:
-        parts, start = share(epsilon, method.budget.weights(structure.height, axes)), 0
-        tree, counts = _count(points, structure.height, method, progress)
-
-    variance = np.full(tree.size, np.inf)
-    for level, part in enumerate(parts):
+    def publish(level: int, part: Fraction) -> None:
+        """The one place where counts turn into published numbers."""
         nodes = tree.level(level)
-        if not part:
-            counts[nodes] = 0
-            continue
-        if level >= start:
-            charge(level, part)
-            counts[nodes] += discrete_laplace(part, nodes.stop - nodes.start, keys)
+        ledger.charge(f"counts of level {level}", "discrete-laplace", part)
+        noisy[nodes] = counts[nodes] + discrete_laplace(part, nodes.stop - nodes.start, keys)
         variance[nodes] = noise_variance(part)
-    return NoisyTree(tree, counts, variance, ledger.charges, keys.private)
+
+    if choosing:
+        publish(0, epsilon * ROOT_SHARE)
+        height = structure.choose(int(noisy[0]), float(epsilon), tree.height, axes)
+        tree = RegularTree(domain.side, axes, tree.splits[:height])  # the levels above keep their places
+    for level, part in enumerate(method.level_epsilons(epsilon, tree.height, axes)):
+        if part and not (choosing and level == 0):
+            publish(level, part)
+    return NoisyTree(tree, noisy[: tree.size].copy(), variance[: tree.size].copy(), ledger.charges, keys.private)
 
 
-def _count(
-    points: Sealed, height: int, method: Method, progress: Callable[[float], None]
-) -> tuple[RegularTree, NDArray[np.int64]]:
-    """Exact counts of all nodes: they never leave this file, and noise is added to them in place."""
-    domain = points.domain
-    tree = RegularTree(domain.side, domain.dimensions, method.structure.splits(height, domain.dimensions))
+def _halvings(domain: Domain, method: Method, height: int | None) -> RegularTree:
+    """The tree to be counted. A structure may be anyone's: what the proof needs of it is checked here."""
+    splits = method.structure.splits(height or 0, domain.dimensions)
+    if len(splits) > domain.bits or any(parts != (2,) * domain.dimensions for parts in splits):
+        raise BadInput(f"A tree here halves every axis at each of at most {domain.bits} levels, got {splits}.")
+    return RegularTree(domain.side, domain.dimensions, splits)
+
+
+def _count(points: Sealed, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+    """Exact counts of all nodes: they never leave this file."""
     counts = np.zeros(tree.size, np.int64)
     leaves = tree.level(tree.height)
     counts[leaves] = points._count_leaves(tree, progress)
     sum_children(tree.first_child, counts, leaves.start)
-    return tree, counts
+    return counts

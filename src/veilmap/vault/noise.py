@@ -107,7 +107,7 @@ def _refine(p: Probability, bits: RandomBits) -> bool:
         word = int(bits.words(1, "<u8")[0])
         digit = p.digits(seen + MORE) & (2**MORE - 1)
         if word != digit:
-            return word < digit
+            return bool(word < digit)
         seen += MORE
 
 

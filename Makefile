@@ -1,0 +1,44 @@
+# make demo, test, check, bench, docs: each sets up what it needs in .venv and then does its job.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check bench bench-accuracy docs clean
+
+demo: $(VENV)/demo.done
+	$(BIN)/veilmap demo --out demo
+
+test: $(VENV)/test.done
+	$(BIN)/python -m pytest
+
+check: $(VENV)/test.done
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.bars
+
+bench-accuracy: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.accuracy
+
+docs: $(VENV)/test.done
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site demo
+
+$(VENV)/made.done:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[demo,plot]'
+	touch $@
+
+$(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[geo,plot,sql,demo]' --group dev
+	touch $@

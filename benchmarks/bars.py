@@ -1,0 +1,116 @@
+"""The speed and size bars, each measured here and now beside the yardstick it is stated in.
+
+    python -m benchmarks.bars
+
+Times are the best of several runs, taken in turns with the yardstick's, because machines are noisy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import veilmap as vm
+from benchmarks.data import PAPER_BOX, roads
+
+HEIGHT = 10
+
+
+def best_of(runs: int, *jobs: Callable[[], object]) -> list[float]:
+    """The shortest time of each job, the jobs taking turns."""
+    times = [[] for _ in jobs]
+    for _ in range(runs):
+        for job, seconds in zip(jobs, times, strict=True):
+            start = time.perf_counter()
+            job()
+            seconds.append(time.perf_counter() - start)
+    return [min(seconds) for seconds in times]
+
+
+class Report:
+    """Rows of what, measured, bar, verdict."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        print(f"{'what':<62}{'measured':>24}{'bar':>22}")
+
+    def row(self, what: str, measured: str, bar: str, met: bool) -> None:
+        self.missed += not met
+        print(f"{what:<62}{measured:>24}{bar:>22}  {'met' if met else 'MISSED'}", flush=True)
+
+
+def ready(points: np.ndarray, domain: vm.Domain, height: int = HEIGHT) -> vm.Release:
+    """A release that has answered: tables and all."""
+    made = vm.release(points, domain, epsilon=0.5, method="quad-opt", height=height)
+    made.count(np.concatenate([domain.lo, domain.hi]))
+    return made
+
+
+def random_boxes(domain: vm.Domain, n: int) -> np.ndarray:
+    ends = np.random.default_rng(1).uniform(domain.lo, domain.hi, (2, n, domain.dimensions))
+    return np.hstack([ends.min(axis=0), ends.max(axis=0)])
+
+
+def main() -> None:
+    points, source = roads()
+    domain = vm.Domain(PAPER_BOX)
+    x, y = points[:, 0].copy(), points[:, 1].copy()
+    print(f"{len(points):,} points ({source}), {os.cpu_count()} cores\n")
+    report = Report()
+    made = ready(points, domain)  # compiles the kernels
+
+    ours, theirs = best_of(7, lambda: ready(points, domain), lambda: np.histogram2d(x, y, bins=1024))
+    ratio = ours / theirs
+    report.row(
+        "quad-opt, height 10, ready to answer ÷ np.histogram2d(bins=1024)",
+        f"{ratio:.2f} ({1e3 * ours:.0f} / {1e3 * theirs:.0f} ms)",
+        "≤ 1.0",
+        ratio <= 1,
+    )
+
+    boxes = random_boxes(domain, 1_000_000)
+    seconds = best_of(5, lambda: made.count(boxes))[0]
+    rate = len(boxes) / seconds
+    report.row("box counts with error bars a second, one core", f"{rate / 1e6:.1f} M", "≥ 5 M", rate >= 5e6)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "roads.parquet"
+        made.save(path)
+        size = path.stat().st_size / 1e6
+        report.row(f"file of {made.estimates.tree.size:,} nodes", f"{size:.1f} MB", "≤ 25 MB", size <= 25)
+        loading = best_of(5, lambda: vm.load(path))[0]
+        report.row("load it", f"{loading:.2f} s", "< 1 s", loading < 1)
+        firsts = []
+        for _ in range(5):
+            fresh = vm.load(path)
+            firsts += best_of(1, lambda fresh=fresh: fresh.count(boxes[:1]))
+        report.row("then its first answer", f"{min(firsts):.3f} s", "< 0.1 s", min(firsts) < 0.1)
+
+    command = [str(Path(sys.executable).with_name("veilmap")), "--help"]
+    start = best_of(7, lambda: subprocess.run(command, check=True, capture_output=True))[0]
+    report.row("veilmap --help", f"{start:.2f} s", "< 0.3 s", start < 0.3)
+
+    print("\ngrowth of quad-opt, height 10: time in points")
+    sizes = (10**5, 10**6, 10**7)
+    pool = points[np.random.default_rng(2).integers(0, len(points), sizes[-1])]
+    for n in sizes:
+        seconds = best_of(3, lambda n=n: ready(pool[:n], domain))[0]
+        print(f"  {n:>12,} points {seconds:8.3f} s")
+    print("growth in nodes, 100,000 points")
+    for height in (6, 7, 8, 9, 10, 11):
+        seconds = best_of(3, lambda height=height: ready(pool[:100_000], domain, height))[0]
+        nodes = (4 ** (height + 1) - 1) // 3
+        print(f"  {nodes:>12,} nodes  {seconds:8.3f} s {1e9 * seconds / nodes:8.0f} ns a node")
+    if report.missed:
+        sys.exit(f"{report.missed} bars missed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+"""The command line. It parses and prints; the library does the work."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilmap.errors import BadInput, VeilmapError
+
+if TYPE_CHECKING:
+    from veilmap.answer import Answers
+    from veilmap.domain import Domain
+    from veilmap.published import Release
+
+# Everything heavy is imported inside the commands: `veilmap --help` answers at once.
+
+app = typer.Typer(
+    name="veilmap",
+    help="Publish the map, veil the people: differentially private maps of points.",
+    epilog="Start with: veilmap demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a pretty traceback would print local variables
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+DomainOption = Annotated[
+    str, typer.Option("--domain", help="The public box: name=low:high for each axis, separated by commas.")
+]
+EpsilonOption = Annotated[str, typer.Option("--epsilon", help="The privacy budget: how much any one row may matter.")]
+MethodOption = Annotated[str | None, typer.Option("--method", help="How to decompose; quad-opt by default.")]
+HeightOption = Annotated[int | None, typer.Option("--height", help="Levels below the root; chosen when not given.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
+BoxOption = Annotated[
+    list[str] | None,
+    typer.Option("--box", help="Low end of each axis, then high end of each, with commas. May be repeated."),
+]
+
+
+@app.command(
+    epilog='Example: veilmap release roads.csv -o roads.parquet --epsilon 0.5 --domain "lon=-125:-103,lat=31:49"'
+)
+def release(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT...", help="CSV, Parquet, GeoParquet, GeoPackage or Shapefile; one or many."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The release file to write.")],
+    epsilon: EpsilonOption,
+    domain: DomainOption,
+    method: MethodOption = None,
+    height: HeightOption = None,
+    prune: Annotated[
+        float | None, typer.Option("--prune", help="Drop what lies below nodes with a smaller estimate.")
+    ] = None,
+    crs: Annotated[str | None, typer.Option("--crs", help="Coordinate system of the axes, like EPSG:4326.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing release.")] = False,
+) -> None:
+    """Publish a file of points as a private release.
+
+    Columns go by the names of the domain's axes; a geometry column gives the first two. Rows outside the
+    domain or with a missing coordinate are dropped.
+    """
+    if out.exists() and not overwrite:
+        raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")
+    if not out.resolve().parent.is_dir():
+        raise BadInput(f"The folder of {out} does not exist: make it first.")
+    import veilmap as vm
+    from veilmap.method import DEFAULT_METHOD
+
+    with _progress("Counting") as tell:
+        made = vm.release(
+            [str(path) for path in inputs],
+            _domain(domain, crs),
+            epsilon=epsilon,
+            method=method or DEFAULT_METHOD,
+            height=height,
+            prune=prune,
+            progress=tell,
+        )
+        made.save(out)
+    _say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
+    _say(made.privacy.statement())
+    _say(f"Next: veilmap info {out}")
+
+
+@app.command(epilog="Example: veilmap query roads.parquet --box -120,45,-119,46 --format json")
+def query(
+    path: ReleaseArgument,
+    box: BoxOption = None,
+    boxes: Annotated[
+        Path | None, typer.Option("--boxes", help="A CSV file with a box a row, with or without a header.")
+    ] = None,
+    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Count points in boxes, with error bars, from a release alone."""
+    import numpy as np
+
+    import veilmap as vm
+
+    found = vm.load(path)
+    rows = [_numbers(text, found.domain) for text in box or []]
+    if boxes is not None:
+        rows += _read_boxes(boxes, found.domain)
+    if not rows:
+        raise BadInput("Ask for at least one box: --box LOW,...,HIGH,... or --boxes FILE.csv.")
+    asked = np.array(rows, dtype=np.float64)
+    _print_answers(found, asked, found.count(asked, confidence), output)
+
+
+@app.command(epilog="Example: veilmap info roads.parquet")
+def info(path: ReleaseArgument, output: FormatOption = Format.TABLE) -> None:
+    """What a release promises, what was spent on what, and what it cannot do."""
+    import veilmap as vm
+
+    found = vm.load(path)
+    if output is Format.TABLE:
+        _print_info(found, path)
+    elif output is Format.JSON:
+        typer.echo(json.dumps(found.header(), indent=2, ensure_ascii=False))
+    else:
+        _print_csv(
+            ["what", "mechanism", "epsilon"],
+            [[c.what, c.mechanism, float(c.epsilon)] for c in found.privacy.ledger],
+        )
+
+
+@app.command(epilog='Example: veilmap plan --epsilon 0.5 --domain "lon=-125:-103,lat=31:49" --height 10')
+def plan(
+    epsilon: EpsilonOption,
+    domain: DomainOption,
+    method: MethodOption = None,
+    height: HeightOption = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="A guess of the number of rows, when no height is given.")
+    ] = None,
+    box: BoxOption = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Predict the error of a release, before a budget is spent and without the data."""
+    from veilmap.answer import multiplier
+    from veilmap.method import DEFAULT_METHOD
+    from veilmap.plan import plan as make_plan
+
+    made = make_plan(_domain(domain, None), epsilon, method or DEFAULT_METHOD, height, rows)
+    if box:
+        errors = made.stderr([_numbers(text, made.domain) for text in box])
+        lines = list(zip(box, errors.tolist(), strict=True))
+    else:
+        lines = [(f"{100 * p.side:g} % of each axis", p.stderr) for p in made.predictions()]
+    table: list[tuple[str, float, float]] = [(size, error, multiplier(0.95) * error) for size, error in lines]
+    if output is Format.JSON:
+        record = {"method": made.method.to_json(), "height": made.height, "nodes": made.nodes, "memory": made.memory}
+        predicted = [{"box": b, "stderr": e, "margin_95": m} for b, e, m in table]
+        typer.echo(json.dumps({**record, "predictions": predicted}, indent=2))
+    elif output is Format.CSV:
+        _print_csv(["box", "stderr", "margin_95"], [list(row) for row in table])
+    else:
+        _print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
+        _say(
+            f"{made.method.name}, epsilon {float(made.epsilon):g}, height {made.height}: {made.nodes:,} nodes, "
+            f"about {made.memory / 2**20:,.0f} MiB while it is made."
+        )
+        _say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
+
+
+@app.command(epilog="Example: veilmap demo -o demo")
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the release and the map.")] = Path("demo"),
+) -> None:
+    """End to end on data it brings itself: release, questions, truth, map."""
+    from veilmap.demo import run
+
+    with _progress("Places") as tell:
+        result = run(out, tell)
+    _print_table(
+        ["where", "estimate", "95 % interval", "truth", ""],
+        [
+            [
+                r.where,
+                f"{r.estimate:,.0f}",
+                f"{r.low:,.0f} to {r.high:,.0f}",
+                f"{r.truth:,}",
+                "inside" if r.inside else "outside",
+            ]
+            for r in result.rows
+        ],
+    )
+    _say("The truth is printed because these places are public; a release never holds it.")
+    _say(f"Wrote {result.release} and {result.picture}. Next: veilmap info {result.release}")
+
+
+def main() -> None:
+    """Run the command line: bad input is one sentence on standard error and exit status 2."""
+    try:
+        app()
+    except VeilmapError as error:
+        typer.echo(f"veilmap: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _domain(text: str, crs: str | None) -> Domain:
+    from veilmap.domain import Domain
+
+    return Domain.parse(text, crs=crs)
+
+
+def _numbers(text: str, domain: Domain) -> list[float]:
+    parts = text.split(",")
+    try:
+        if len(parts) != 2 * domain.dimensions:
+            raise ValueError
+        return [float(part) for part in parts]
+    except ValueError:
+        order = ",".join([f"low_{n}" for n in domain.names] + [f"high_{n}" for n in domain.names])
+        raise BadInput(f"A box of this release is {2 * domain.dimensions} numbers, {order}; got {text!r}.") from None
+
+
+def _read_boxes(path: Path, domain: Domain) -> list[list[float]]:
+    """Boxes from a CSV file; a header, if there is one, may put the columns in any order."""
+    wanted = [f"{n}_low" for n in domain.names] + [f"{n}_high" for n in domain.names]
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as lines:
+            rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(
+            f"Cannot read boxes from {path}: {getattr(error, 'strerror', None) or 'not a CSV file'}."
+        ) from None
+    if not rows:
+        raise BadInput(f"{path} has no boxes: write one a row, {','.join(wanted)}.")
+    header = [cell.strip() for cell in rows[0]]
+    if set(wanted) <= set(header):
+        order = [header.index(name) for name in wanted]
+        rows = [[row[k] if k < len(row) else "" for k in order] for row in rows[1:]]
+    elif not _is_number(header[0]):
+        raise BadInput(f"The columns of {path} are {','.join(header)}; boxes need {','.join(wanted)}.")
+    return [_numbers(",".join(row), domain) for row in rows]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _print_answers(found: Release, asked: Any, answers: Answers, output: Format) -> None:
+    names = [f"{n}_low" for n in found.domain.names] + [f"{n}_high" for n in found.domain.names]
+    columns = (answers.estimate, answers.stderr, answers.low, answers.high)
+    rows = [[*map(float, box), *map(float, row)] for box, *row in zip(asked, *columns, strict=True)]
+    header = [*names, "estimate", "stderr", "low", "high"]
+    if output is Format.JSON:
+        record = {"confidence": answers.confidence, "private": found.privacy.private}
+        typer.echo(json.dumps({**record, "answers": [dict(zip(header, row, strict=True)) for row in rows]}, indent=2))
+    elif output is Format.CSV:
+        _print_csv(header, rows)
+    else:
+        _print_table(
+            ["box", "estimate", "standard error", f"{100 * answers.confidence:g} % interval"],
+            [
+                [
+                    ",".join(f"{v:g}" for v in row[:-4]),
+                    f"{row[-4]:,.1f}",
+                    f"{row[-3]:,.1f}",
+                    f"{row[-2]:,.1f} to {row[-1]:,.1f}",
+                ]
+                for row in rows
+            ],
+        )
+        _warn(found)
+
+
+def _print_info(found: Release, path: Path) -> None:
+    from rich.console import Console
+    from rich.panel import Panel
+
+    console = Console()
+    privacy, tree = found.privacy, found.estimates.tree
+    style = "green" if privacy.private else "bold red"
+    console.print(Panel(privacy.statement(), title=str(path), border_style=style))
+    facts = {
+        "Protects": f"{privacy.unit}; neighbours: {privacy.neighbours}",
+        "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}",
+        "Spent": f"{float(privacy.spent):g} of it, by {', '.join(privacy.mechanisms)}",
+        "Method": f"{found.method['name']}: {found.method['structure']['name']}, height {tree.height}, "
+        f"{found.method['budget']['name']} budget, {found.method['estimate']}",
+        "Domain": str(found.domain) + (f" ({found.domain.crs})" if found.domain.crs else ""),
+        "Holds": f"{tree.size:,} nodes, {int(tree.is_leaf.sum()):,} of them leaves; the estimate of all rows is "
+        f"{found.estimates.estimate[0]:,.0f}",
+        "Made": f"{found.provenance['created']} by {found.provenance['software']}",
+        "File": "whole: its checksum fits",
+    }
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        console.print(f"[bold]{name:<{width}}[/bold]  {fact}", highlight=False, soft_wrap=True)
+    console.print()
+    _print_table(
+        ["spent on", "mechanism", "epsilon"], [[c.what, c.mechanism, f"{float(c.epsilon):.6g}"] for c in privacy.ledger]
+    )
+    console.print("[bold]What it cannot do[/bold]")
+    for limit in LIMITS:
+        console.print(f"- {limit}", soft_wrap=True)
+
+
+LIMITS = (
+    "It says nothing exact of anyone: answers about few people are mostly noise, by design.",
+    "Its error bars cover the noise added for privacy, not the guess that points lie evenly inside a cell.",
+    "Its promise is for one row. Someone with many rows, or whose neighbours give them away, is protected less.",
+    "Its promise holds once: further releases of the same data add their epsilons to this one.",
+)
+
+
+def _warn(found: Release) -> None:
+    if not found.privacy.private:
+        typer.echo(f"veilmap: {found.privacy.statement()}", err=True)
+
+
+def _say(text: str) -> None:
+    typer.echo(text)
+
+
+def _print_csv(header: list[str], rows: list[list[Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+
+
+def _print_table(header: list[str], rows: list[list[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for k, name in enumerate(header):
+        table.add_column(name, justify="left" if k == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error for work of more than a second: the part done, never a count."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task, started = bar.add_task(what, total=1.0), time.monotonic()
+
+    def tell(part: float) -> None:
+        if time.monotonic() - started > 1 and not bar.live.is_started and bar.console.is_terminal:
+            bar.start()
+        bar.update(task, completed=part)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
