@@ -55,13 +55,30 @@ BoxOption = Annotated[
 ]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"veilmap {version('veilmap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command(
     epilog='Example: veilmap release roads.csv -o roads.parquet --epsilon 0.5 --domain "lon=-125:-103,lat=31:49"'
 )
 def release(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="CSV, Parquet, GeoParquet, GeoPackage or Shapefile; one or many."),
+        typer.Argument(metavar="INPUT", help="CSV, Parquet, GeoParquet, GeoPackage or Shapefile; one or many."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The release file to write.")],
     epsilon: EpsilonOption,
@@ -372,11 +389,12 @@ def _progress(what: str) -> Iterator[Callable[[float], None]]:
     task, started = bar.add_task(what, total=1.0), time.monotonic()
 
     def tell(part: float) -> None:
-        if time.monotonic() - started > 1 and not bar.live.is_started and bar.console.is_terminal:
+        if bar.console.is_terminal and time.monotonic() - started > 1:
             bar.start()
         bar.update(task, completed=part)
 
     try:
         yield tell
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()

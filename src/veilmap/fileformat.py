@@ -28,8 +28,8 @@ from veilmap.estimate import Estimates, standard_errors
 from veilmap.tree import CutTree, RegularTree, Tree
 
 FORMAT = 1
-HEADER, CHECKSUM = b"veilmap", b"veilmap:checksum"
-_DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
+HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
+_DIGEST = re.compile(CHECKSUM + rb".{1,8}?sha256:([0-9a-f]{64})", re.DOTALL)
 _LONGITUDE_LATITUDE = {"OGC:CRS84", "EPSG:4326"}  # what GeoParquet takes for granted
 
 
@@ -82,7 +82,7 @@ def write(path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, An
     """Write a release file, or nothing."""
     keys = {HEADER: json.dumps({"format": FORMAT, **header}, ensure_ascii=False)}
     if domain.dimensions == 2:
-        keys[b"geo"] = json.dumps(_geoparquet(domain))
+        keys[b"geo"] = json.dumps(geoparquet(domain))
     table = table.replace_schema_metadata(keys)
     buffer = io.BytesIO()
     with pq.ParquetWriter(
@@ -102,11 +102,17 @@ def write(path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, An
         write_statistics=True,
     ) as writer:
         writer.write_table(table, row_group_size=1 << 18)
-        writer.add_key_value_metadata({CHECKSUM.decode(): "sha256:" + "0" * 64})
+        writer.add_key_value_metadata({CHECKSUM.decode(): f"sha256:{BLANK.decode()}"})
     data = bytearray(buffer.getbuffer())
-    start = data.rindex(b"sha256:" + b"0" * 64) + 7
-    data[start : start + 64] = hashlib.sha256(data).hexdigest().encode()
+    blank = _stated_digest(data)
+    assert blank is not None  # noqa: S101
+    data[blank.start(1) : blank.end(1)] = hashlib.sha256(data).hexdigest().encode()
     put_in_place(path, data)
+
+
+def _stated_digest(data: bytes | bytearray) -> re.Match[bytes] | None:
+    """Where a file states its checksum: in the footer, the last thing in it."""
+    return _DIGEST.match(data, max(data.rfind(CHECKSUM), 0))
 
 
 def put_in_place(path: str | os.PathLike[str], data: bytes | bytearray) -> None:
@@ -132,7 +138,8 @@ def _box_columns(table: pa.Table) -> list[str]:
     return flat + ["bbox.xmin", "bbox.ymin", "bbox.xmax", "bbox.ymax"] * ("bbox" in table.column_names)
 
 
-def _geoparquet(domain: Domain) -> dict[str, Any]:
+def geoparquet(domain: Domain) -> dict[str, Any]:
+    """The ``geo`` key of a file with two axes; refuses a coordinate system that nobody knows."""
     (x0, y0), (x1, y1) = domain.lo.tolist(), domain.hi.tolist()
     geometry: dict[str, Any] = {
         "encoding": "WKB",
@@ -145,9 +152,16 @@ def _geoparquet(domain: Domain) -> dict[str, Any]:
     if domain.crs is None:
         geometry["crs"] = None
     elif domain.crs not in _LONGITUDE_LATITUDE:
-        pyproj = need("pyproj", "geo", f"Writing the coordinate system {domain.crs}")
-        geometry["crs"] = json.loads(pyproj.CRS.from_user_input(domain.crs).to_json())
+        geometry["crs"] = _projjson(domain.crs)
     return {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geometry}}
+
+
+def _projjson(crs: str) -> Any:
+    pyproj = need("pyproj", "geo", f"Writing the coordinate system {crs}")
+    try:
+        return json.loads(pyproj.CRS.from_user_input(crs).to_json())
+    except pyproj.exceptions.CRSError:
+        raise BadInput(f"There is no coordinate system {crs!r}: give a code like EPSG:3857, or none.") from None
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], pa.Table]:
@@ -157,48 +171,42 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], pa.Table]:
     except OSError as error:
         raise ReleaseFileError(f"Cannot read {path}: {error.strerror}.") from None
     if not data.startswith(b"PAR1"):
-        raise ReleaseFileError(f"{path} is not a veilmap release: it is not a Parquet file.")
+        raise ReleaseFileError(f"{path} is not a veilmap release: it is not even a Parquet file.")
+    if not data.endswith(b"PAR1"):
+        raise Damaged(f"{path} is cut short: ask for it again.")
+    _must_be_unaltered(path, data)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        keys = file.metadata.metadata or {}
-    except (pa.ArrowException, OSError, ValueError):
-        raise Damaged(f"{path} is cut short or damaged: ask for it again.") from None
-    if HEADER not in keys:
-        raise ReleaseFileError(f"{path} is a Parquet file but not a veilmap release: make one with 'veilmap release'.")
-    header = _header(path, keys[HEADER])
-    _must_be_unaltered(path, data, keys.get(CHECKSUM, b""))
-    try:
-        wanted = [c for c in file.schema_arrow.names if c != "geometry"]
-        table = file.read(columns=wanted, use_threads=True)
-    except (pa.ArrowException, OSError, ValueError):
-        raise Damaged(f"{path} is cut short or damaged: ask for it again.") from None
-    return header, table
+        header = _header(path, (file.metadata.metadata or {})[HEADER])
+        wanted = [column for column in file.schema_arrow.names if column != "geometry"]
+        return header, file.read(columns=wanted)
+    except (pa.ArrowException, OSError, ValueError, KeyError):
+        raise Damaged(f"{path} does not hold what a release must: ask for it again.") from None
+
+
+def _must_be_unaltered(path: str | os.PathLike[str], data: bytes) -> None:
+    """Before anything in the file is believed."""
+    stated = _stated_digest(data)
+    if stated is None:
+        raise ReleaseFileError(
+            f"{path} has no veilmap checksum: it is another kind of Parquet file, or a release that some other "
+            f"program wrote anew. Ask for the original, or make a release with 'veilmap release'."
+        )
+    view, digest = memoryview(data), hashlib.sha256()
+    for part in (view[: stated.start(1)], BLANK, view[stated.end(1) :]):
+        digest.update(part)
+    if digest.hexdigest().encode() != stated[1]:
+        raise Damaged(f"{path} was altered after it was written: its checksum does not fit. Ask for it again.")
 
 
 def _header(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(text)
-        version = int(header["format"])
-    except (ValueError, KeyError, TypeError):
-        raise Damaged(f"The header of {path} is damaged: ask for the file again.") from None
+    header: dict[str, Any] = json.loads(text)
+    version = int(header["format"])
     if version > FORMAT:
         raise NewerVersion(
             f"{path} has format {version}; this veilmap reads up to {FORMAT}: pip install --upgrade veilmap."
         )
-    assert isinstance(header, dict)  # noqa: S101
     return header
-
-
-def _must_be_unaltered(path: str | os.PathLike[str], data: bytes, stated: bytes) -> None:
-    match = _DIGEST.fullmatch(stated)
-    start = data.rfind(stated) + 7
-    if match is None or start < 7:
-        raise Damaged(f"{path} has no checksum: it was rewritten by another program. Ask for the original file.")
-    digest = hashlib.sha256(data[:start])
-    digest.update(b"0" * 64)
-    digest.update(memoryview(data)[start + 64 :])
-    if digest.hexdigest().encode() != match[1]:
-        raise Damaged(f"{path} was altered after it was written: its checksum does not fit. Ask for it again.")
 
 
 def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain) -> Estimates:

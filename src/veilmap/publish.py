@@ -11,6 +11,7 @@ from veilmap.budget import exact_epsilon
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
 from veilmap.estimate import estimate
+from veilmap.fileformat import geoparquet
 from veilmap.memory import free_memory
 from veilmap.method import DEFAULT_METHOD, Method, named
 from veilmap.privacy import Privacy
@@ -59,6 +60,8 @@ def release(
     budget = exact_epsilon(epsilon)
     chosen = resolve(method, height, prune)
     must_fit(chosen, domain)
+    if domain.dimensions == 2:
+        geoparquet(domain)  # a file that could not be written is refused before the budget is spent
     noisy = measure(seal(points, domain), chosen, budget, progress)
     return Release(
         domain=domain,

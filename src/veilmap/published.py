@@ -87,13 +87,16 @@ def load(path: str | os.PathLike[str]) -> Release:
     """Read a release from a file, once its checksum fits."""
     header, table = fileformat.read(path)
     try:
-        domain = Domain.from_json(header["domain"])
+        domain, method, provenance = Domain.from_json(header["domain"]), header["method"], header["provenance"]
+        Estimate(method["estimate"])
+        for named in (method, method["structure"], method["budget"], provenance):
+            dict(named)
         return Release(
             domain=domain,
-            method=header["method"],
+            method=method,
             privacy=Privacy.from_json(header["privacy"]),
             estimates=fileformat.estimates_from(header, table, domain),
-            provenance=header["provenance"],
+            provenance=provenance,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException):
-        raise Damaged(f"The header of {path} is damaged: ask for the file again.") from None
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, pa.ArrowException):
+        raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None

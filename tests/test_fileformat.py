@@ -1,0 +1,237 @@
+"""The release file: identity, openness to other programs, refusal of what is not sound."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import veilmap as vm
+from veilmap import fileformat
+from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError
+from veilmap.testing import fixed_entropy
+
+RNG = np.random.default_rng(5)
+SQUARE = vm.Domain({"x": (0, 4), "y": (10, 12)})
+CLUSTER = np.clip(RNG.normal([1, 11], [0.4, 0.2], (3000, 2)), [0, 10], [4, 12])
+WITH_GAPS = vm.Method(
+    structure=vm.Quadtree(3), budget=vm.Levels((0, 1, 0, 2)), estimate=vm.Estimate.NOISY_COUNTS, name="gaps"
+)
+
+
+def made(axes=2, **options):
+    domain = SQUARE if axes == 2 else vm.Domain({f"a{k}": (0, k + 1) for k in range(axes)})
+    points = CLUSTER if axes == 2 else RNG.random((2000, axes))
+    return vm.release(points, domain, epsilon=1, **options)
+
+
+RELEASES = {
+    "quad-opt": lambda: made(height=4),
+    "default height": lambda: made(),
+    "pruned": lambda: made(height=5, prune=20),
+    "pruned to the root": lambda: made(height=3, prune=1e9),
+    "inconsistent": lambda: made(height=3, method="quad-baseline"),
+    "unmeasured levels": lambda: made(method=WITH_GAPS),
+    "inconsistent and pruned": lambda: made(height=4, method="quad-geo", prune=30),
+    "one axis": lambda: made(axes=1, height=6),
+    "one axis, pruned": lambda: made(axes=1, height=6, prune=100),
+    "three axes, pruned": lambda: made(axes=3, height=3, prune=40),
+    "eight axes": lambda: made(axes=8, height=1),
+    "height 0": lambda: made(height=0),
+}
+
+
+@pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
+def test_save_load_save_is_the_identity(make, tmp_path):
+    release = make()
+    release.save(tmp_path / "a.parquet")
+    loaded = vm.load(tmp_path / "a.parquet")
+    loaded.save(tmp_path / "b.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert loaded.privacy == release.privacy
+    assert loaded.domain == release.domain
+    assert loaded.header() == release.header()
+    assert loaded.nodes.equals(release.nodes)
+    for name in ("noisy_count", "noise_variance", "estimate", "subtree_variance"):
+        np.testing.assert_array_equal(getattr(loaded.estimates, name), getattr(release.estimates, name))
+    for name in ("lo", "hi", "children", "level_start"):
+        np.testing.assert_array_equal(getattr(loaded.estimates.tree, name), getattr(release.estimates.tree, name))
+    lo, hi = release.domain.lo, release.domain.hi
+    boxes = np.sort(RNG.uniform(lo - 0.1, hi + 0.1, (50, 2, len(lo))), axis=1).reshape(50, -1)
+    before, after = release.count(boxes), loaded.count(boxes)
+    np.testing.assert_array_equal(before.estimate, after.estimate)
+    np.testing.assert_array_equal(before.stderr, after.stderr)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "release.parquet"
+    made(height=3).save(path)
+    return path
+
+
+def test_geopandas_sees_boxes_and_estimates(file):
+    geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
+    frame = geopandas.read_parquet(file)
+    release = vm.load(file)
+    leaves = frame[frame.leaf]
+    assert leaves.geometry.area.sum() == pytest.approx(8)
+    assert leaves.geometry.is_valid.all()
+    assert leaves.estimate.sum() == release.estimates.estimate[0]
+    assert frame.crs is None
+    some = geopandas.read_parquet(file, bbox=(0, 10, 0.4, 10.2))  # the covering column lets it read less
+    assert 0 < len(some) < len(frame)
+
+
+@pytest.mark.parametrize("crs", ["OGC:CRS84", "EPSG:4326", "EPSG:3857"])
+def test_geopandas_sees_the_coordinate_system(crs, tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
+    domain = vm.Domain({"x": (0, 4), "y": (10, 12)}, crs=crs)
+    vm.release(CLUSTER, domain, epsilon=1, height=1).save(tmp_path / "r.parquet")
+    expected = "OGC:CRS84" if crs == "EPSG:4326" else crs
+    assert geopandas.read_parquet(tmp_path / "r.parquet").crs == expected
+
+
+def test_an_unknown_coordinate_system_is_refused():
+    pytest.importorskip("pyproj", reason="pyproj is not installed")
+    domain = vm.Domain({"x": (0, 4), "y": (10, 12)}, crs="EPSG:nonsense")
+    with pytest.raises(BadInput, match="EPSG:nonsense"):
+        vm.release(CLUSTER, domain, epsilon=1, height=1)
+
+
+def test_duckdb_reads_it_in_plain_sql(file):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    sql = f"SELECT sum(estimate) FROM read_parquet('{file}') WHERE leaf AND bbox.xmin >= 2"  # noqa: S608
+    with duckdb.connect() as connection:
+        total = connection.execute(sql).fetchone()[0]
+    assert total == vm.load(file).count([2, 10, 4, 12]).estimate[0]
+
+
+def test_pyarrow_reads_it_and_its_promise(file):
+    table = pq.read_table(file)
+    assert table.num_rows == 1 + 4 + 16 + 64
+    header = json.loads(table.schema.metadata[b"veilmap"])
+    assert header["format"] == 1
+    assert header["privacy"]["epsilon_exact"] == "1"
+    geo = json.loads(table.schema.metadata[b"geo"])
+    assert geo["version"] == "1.1.0"
+    assert geo["columns"]["geometry"]["covering"]["bbox"]["xmin"] == ["bbox", "xmin"]
+
+
+def test_parents_are_the_sums_of_their_children_in_the_file(file):
+    table = pq.read_table(file).to_pandas()
+    sums = table.groupby("parent").estimate.sum()
+    assert (sums == table.estimate[sums.index.astype(int)].to_numpy()).all()
+
+
+def test_any_flipped_byte_is_noticed(tmp_path):
+    path = tmp_path / "r.parquet"
+    made(height=1).save(path)
+    sound = path.read_bytes()
+    for place in range(len(sound)):
+        spoiled = bytearray(sound)
+        spoiled[place] ^= 1 << (place % 8)
+        path.write_bytes(spoiled)
+        with pytest.raises(ReleaseFileError):
+            vm.load(path)
+
+
+@pytest.mark.parametrize("part", [0, 3, 100, 0.5, 0.99])
+def test_a_file_cut_short_is_noticed(part, file):
+    data = file.read_bytes()
+    file.write_bytes(data[: part if isinstance(part, int) else int(part * len(data))])
+    with pytest.raises(ReleaseFileError, match=r"cut short|not even a Parquet file"):
+        vm.load(file)
+
+
+def rewritten(file, header):
+    """The same file with another header, and a checksum that fits."""
+    table = pq.read_table(file)
+    release = vm.load(file)
+    spoiled = {**release.header(), **header}
+    fileformat.write(file, table, spoiled, release.domain)
+
+
+def test_a_newer_format_says_so(file):
+    rewritten(file, {"format": 2})
+    with pytest.raises(NewerVersion, match=r"has format 2; this veilmap reads up to 1: pip install --upgrade"):
+        vm.load(file)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"domain": {}},
+        {"domain": {"axes": [], "crs": None, "bits": 3}},
+        {"privacy": {"epsilon_exact": "1/0"}},
+        {"tree": {"splits": [[2, 2]] * 9, "nodes": 1, "height": 9}},
+        {"tree": {"splits": [[10**6, 10**6]] * 30}},
+        {"tree": None},
+        {"method": None},
+        {"provenance": 3},
+    ],
+    ids=str,
+)
+def test_a_header_that_makes_no_sense_is_refused(header, file):
+    rewritten(file, header)
+    with pytest.raises(ReleaseFileError):
+        vm.load(file)
+
+
+def test_other_files_are_refused_with_a_reason(tmp_path, file):
+    pq.write_table(pq.read_table(file), tmp_path / "again.parquet")
+    with pytest.raises(ReleaseFileError, match="some other program wrote anew"):
+        vm.load(tmp_path / "again.parquet")
+    (tmp_path / "text.parquet").write_text("lon,lat\n1,2\n")
+    with pytest.raises(ReleaseFileError, match="not even a Parquet file"):
+        vm.load(tmp_path / "text.parquet")
+    with pytest.raises(ReleaseFileError, match=r"Cannot read .*none.parquet: No such file"):
+        vm.load(tmp_path / "none.parquet")
+    with pytest.raises(ReleaseFileError, match="Is a directory"):
+        vm.load(tmp_path)
+
+
+def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
+    release = made(height=2)
+    with pytest.raises(BadInput, match="No such file or directory"):
+        release.save(tmp_path / "no" / "such" / "folder.parquet")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    release.save(tmp_path / "kept.parquet")
+    before = (tmp_path / "kept.parquet").read_bytes()
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BadInput, match="No space left"):
+        release.save(tmp_path / "kept.parquet")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        release.save(tmp_path / "kept.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.parquet"]
+    assert (tmp_path / "kept.parquet").read_bytes() == before
+
+
+GOLDEN = {
+    "quad-opt.parquet": lambda: made(height=2),
+    "pruned-3d.parquet": lambda: made(axes=3, height=2, prune=300),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_files_still_say_the_same(name, request):
+    """Files written by format 1, kept for ever. `python tests/golden/make.py` wrote them."""
+    folder = request.path.parent / "golden"
+    release = vm.load(folder / name)
+    said = json.loads((folder / name).with_suffix(".json").read_text())
+    answers = release.count(said["boxes"])
+    assert answers.estimate.tolist() == pytest.approx(said["estimate"], rel=1e-12)
+    assert answers.stderr.tolist() == pytest.approx(said["stderr"], rel=1e-12)
+    assert not release.privacy.private
+
+
+def test_fixed_entropy_is_written_into_the_file(tmp_path):
+    with fixed_entropy(1):
+        made(height=1).save(tmp_path / "r.parquet")
+    header = json.loads(pq.read_schema(tmp_path / "r.parquet").metadata[b"veilmap"])
+    assert header["privacy"]["private"] is False
+    assert header["privacy"]["statement"].startswith("NOT PRIVATE")
