@@ -195,7 +195,7 @@ def plan(
         _print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
         _say(
             f"{made.method.name}, epsilon {float(made.epsilon):g}, height {made.height}: {made.nodes:,} nodes, "
-            f"about {made.memory / 2**20:,.0f} MiB while it is made."
+            f"about {made.memory / 2**20:,.0f} MiB to make and save it."
         )
         _say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
 

@@ -19,8 +19,8 @@ from veilmap.published import Release
 from veilmap.tree import RegularTree
 from veilmap.vault import measure, seal
 
-BYTES_A_NODE = 64
-"""Counts, noise, estimates, variances and tables of one node while a release is made."""
+BYTES_A_NODE = 400
+"""What one node takes at the peak, while a release is saved; about 80 until then."""
 
 
 def release(

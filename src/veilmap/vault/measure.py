@@ -48,12 +48,14 @@ def measure(
         raise BadInput(f"The vault has no noise called {method.noise!r}.")
     try:
         return _measure(points, method, epsilon, current_keys(), progress)
-    except (VeilmapError, MemoryError):
-        raise
+    except VeilmapError as error:
+        failure: VeilmapError = error
     except Exception as error:
         kind = type(error).__name__
-    # Raised outside the handler, so that it drags no frame along in which the data lies open.
-    raise VaultFailure(f"Measuring failed with {kind} while the data was open; no more is said, to give nothing away.")
+        failure = VaultFailure(f"Measuring failed with {kind} while the data was open; no more is said of it.")
+    # Raised anew, so that it drags no frame or cause along in which the data lies open.
+    failure.__context__ = failure.__cause__ = None
+    raise failure.with_traceback(None)
 
 
 def _measure(
