@@ -10,7 +10,7 @@ demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
 test: $(VENV)/test.done
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/test.done
 	$(BIN)/ruff check

@@ -114,6 +114,19 @@ def test_info_is_a_page_for_a_privacy_officer(run, released):
     assert sum(float(row["epsilon"]) for row in csv.DictReader(io.StringIO(out))) == pytest.approx(1)
 
 
+def test_info_copes_with_odd_names_and_an_unmeasured_root(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    method = vm.Method(structure=vm.Quadtree(1), budget=vm.LeafOnly(), estimate=vm.Estimate.NOISY_COUNTS)
+    odd = vm.Domain({"[/bold]": (0, 1), "[red]y": (0, 1)})
+    points = np.random.default_rng(1).random((500, 2))
+    vm.release(points, odd, epsilon=50, method=method).save("[red].parquet")
+    status, out, _ = run("info", "[red].parquet")
+    assert status == 0
+    assert "[red].parquet" in out
+    assert "[/bold]=0.0:1.0,[red]y=0.0:1.0" in out
+    assert "the estimate of all rows is 500" in out
+
+
 def test_plan_predicts_the_error_without_the_data(run, released):
     words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--height", "6", "--format", "json")
     _, out, _ = run(*words, "--box", "-120,38,-110,42")

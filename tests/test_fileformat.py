@@ -8,7 +8,7 @@ import pytest
 
 import veilmap as vm
 from veilmap import fileformat
-from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError
+from veilmap.errors import BadInput, NewerVersion, ReleaseFileError
 from veilmap.testing import fixed_entropy
 
 RNG = np.random.default_rng(5)
@@ -27,7 +27,7 @@ def made(axes=2, **options):
 
 RELEASES = {
     "quad-opt": lambda: made(height=4),
-    "default height": lambda: made(),
+    "default height": made,
     "pruned": lambda: made(height=5, prune=20),
     "pruned to the root": lambda: made(height=3, prune=1e9),
     "inconsistent": lambda: made(height=3, method="quad-baseline"),

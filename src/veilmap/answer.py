@@ -105,7 +105,7 @@ def checked_boxes(boxes: ArrayLike, domain: Domain) -> Floats:
     if array.ndim != 2 or array.shape[1] != 2 * axes:
         raise BadInput(f"A box of this domain is {2 * axes} numbers, {_order(domain)}; got shape {array.shape}.")
     out = np.empty(array.shape)
-    bad = kernel.place_boxes(array, domain.lo, domain.hi, out)
+    bad = kernel.place_boxes(array, domain.lo, domain.hi, domain.side, out)
     if bad >= 0:
         fault = "has a NaN" if np.isnan(array[bad]).any() else "is inverted"
         raise BadInput(f"Box {bad} {fault}, {array[bad].tolist()}: give {_order(domain)}.")
@@ -124,4 +124,4 @@ def multiplier(confidence: float) -> float:
     """
     if not 0 < confidence < 1:
         raise BadInput(f"The confidence of an interval lies between 0 and 1, got {confidence}.")
-    return max(NormalDist().inv_cdf((1 + confidence) / 2), -math.log(1 - confidence) / math.sqrt(2))
+    return max(-NormalDist().inv_cdf((1 - confidence) / 2), -math.log(1 - confidence) / math.sqrt(2))

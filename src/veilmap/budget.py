@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Protocol
 
 from veilmap.errors import BadInput
@@ -42,8 +43,8 @@ class Geometric:
     ratio: float | None = None
 
     def __post_init__(self) -> None:
-        if self.ratio is not None and not (math.isfinite(self.ratio) and self.ratio > 0):
-            raise BadInput(f"The ratio of a geometric budget must be a positive number, got {self.ratio}.")
+        if self.ratio is not None and not _positive(self.ratio):
+            raise BadInput(f"The ratio of a geometric budget must be a positive number, got {self.ratio!r}.")
 
     def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
         ratio = 2 ** ((dimensions - 1) / 3) if self.ratio is None else self.ratio
@@ -86,18 +87,23 @@ class Levels:
         return tuple(Fraction(s) for s in self.shares)
 
 
+def _positive(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value) and float(value) > 0
+
+
 def share(total: Fraction, weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
     """Split ``total`` in proportion to ``weights``; the parts add up to it exactly."""
-    whole = sum(weights, Fraction(0))
-    if whole <= 0 or min(weights) < 0:
-        raise BadInput(f"Weights of levels must be ≥ 0 and not all 0, got {tuple(map(str, weights))}.")
-    return tuple(total * w / whole for w in weights)
+    exact = tuple(Fraction(w) for w in weights)
+    whole = sum(exact, Fraction(0))
+    if whole <= 0 or min(exact) < 0:
+        raise BadInput(f"Weights of levels must be 0 or more and not all 0, got {tuple(map(str, weights))}.")
+    return tuple(total * w / whole for w in exact)
 
 
 def exact_epsilon(epsilon: object) -> Fraction:
     """The exact number that was typed: 0.1 means one tenth, not the float nearest to it."""
     rule = f"epsilon must be a number from {float(LEAST_EPSILON)} to {float(MOST_EPSILON):g}"
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float, str, Fraction, Decimal)):
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (Real, str, Decimal)):
         raise BadInput(f"{rule}, got {epsilon!r}.")
     try:
         exact = Fraction(str(epsilon))

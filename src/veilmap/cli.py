@@ -312,12 +312,14 @@ def _print_answers(found: Release, asked: Any, answers: Answers, output: Format)
 
 def _print_info(found: Release, path: Path) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.panel import Panel
 
     console = Console()
     privacy, tree = found.privacy, found.estimates.tree
+    whole = found.count([*found.domain.lo, *found.domain.hi])
     style = "green" if privacy.private else "bold red"
-    console.print(Panel(privacy.statement(), title=str(path), border_style=style))
+    console.print(Panel(privacy.statement(), title=escape(str(path)), border_style=style))
     facts = {
         "Protects": f"{privacy.unit}; neighbours: {privacy.neighbours}",
         "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}",
@@ -326,13 +328,13 @@ def _print_info(found: Release, path: Path) -> None:
         f"{found.method['budget']['name']} budget, {found.method['estimate']}",
         "Domain": str(found.domain) + (f" ({found.domain.crs})" if found.domain.crs else ""),
         "Holds": f"{tree.size:,} nodes, {int(tree.is_leaf.sum()):,} of them leaves; the estimate of all rows is "
-        f"{found.estimates.estimate[0]:,.0f}",
+        f"{float(whole.estimate[0]):,.0f}",
         "Made": f"{found.provenance['created']} by {found.provenance['software']}",
         "File": "whole: its checksum fits",
     }
     width = max(map(len, facts))
     for name, fact in facts.items():
-        console.print(f"[bold]{name:<{width}}[/bold]  {fact}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{name:<{width}}[/bold]  {escape(fact)}", highlight=False, soft_wrap=True)
     console.print()
     _print_table(
         ["spent on", "mechanism", "epsilon"], [[c.what, c.mechanism, f"{float(c.epsilon):.6g}"] for c in privacy.ledger]
@@ -369,12 +371,13 @@ def _print_table(header: list[str], rows: list[list[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD)
     for k, name in enumerate(header):
-        table.add_column(name, justify="left" if k == 0 else "right", overflow="fold")
+        table.add_column(Text(name), justify="left" if k == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console().print(table)
 
 

@@ -57,7 +57,7 @@ class Domain:
             raise BadInput(f"A domain has 1 to {MOST_AXES} axes, got {len(axes)}: leave some out.")
         checked = tuple(_axis(name, bounds) for name, bounds in axes.items())
         finest = min(MOST_BITS, KEY_BITS // len(checked), *(_float_bits(a) for a in checked))
-        if bits is not None and not (isinstance(bits, int) and 1 <= bits <= finest):
+        if bits is not None and not (type(bits) is int and 1 <= bits <= finest):
             raise BadInput(f"A domain with these axes takes 1 to {finest} bits an axis, got {bits!r}.")
         object.__setattr__(self, "axes", checked)
         object.__setattr__(self, "crs", crs)
@@ -130,6 +130,8 @@ def _axis(name: object, bounds: object) -> Axis:
     if not isinstance(name, str) or not name:
         raise BadInput(f"An axis needs a name of at least one character, got {name!r}.")
     try:
+        if isinstance(bounds, str):
+            raise TypeError
         lo, hi = (float(end) for end in bounds)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise BadInput(f"The range of axis {name!r} needs two numbers (low, high), got {bounds!r}.") from None

@@ -66,7 +66,8 @@ class VaultFailure(VeilmapError):
 def near_misses(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: what was probably meant, and what there is."""
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    by_lower = {name.lower(): name for name in known}
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, n=3, cutoff=0.5)]
     meant = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{meant}There are: {', '.join(known)}."
 

@@ -80,7 +80,7 @@ def _rectangles(x0: Any, y0: Any, x1: Any, y1: Any) -> pa.Array:
 
 def write(path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, Any], domain: Domain) -> None:
     """Write a release file, or nothing."""
-    keys = {HEADER: json.dumps({"format": FORMAT, **header}, ensure_ascii=False)}
+    keys = {HEADER: json.dumps(header, ensure_ascii=False)}
     if domain.dimensions == 2:
         keys[b"geo"] = json.dumps(geoparquet(domain))
     table = table.replace_schema_metadata(keys)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import Enum
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform, share
@@ -14,6 +15,7 @@ from veilmap.errors import BadInput, near_misses
 from veilmap.structures import Quadtree, Structure
 
 ROOT_SHARE = Fraction(1, 50)
+_LIKE = {"structure": "Quadtree(10)", "budget": "Geometric()"}
 
 
 class Noise(Enum):
@@ -42,8 +44,14 @@ class Method:
 
     def __post_init__(self) -> None:
         below = self.prune_below
-        if below is not None and not (isinstance(below, (int, float)) and math.isfinite(below)):
+        if below is not None and not _finite(below):
             raise BadInput(f"The pruning threshold must be a finite number, got {below!r}.")
+        for part, needs in (("structure", "splits"), ("budget", "weights")):
+            if not callable(getattr(getattr(self, part), needs, None)):
+                raise BadInput(f"The {part} of a method is a value like {_LIKE[part]}, got {getattr(self, part)!r}.")
+        for part, kind in (("noise", Noise), ("estimate", Estimate)):
+            if not isinstance(getattr(self, part), kind):
+                raise BadInput(f"The {part} of a method is one of {list(kind)}, got {getattr(self, part)!r}.")
 
         if isinstance(self.budget, Levels) and self.structure.height is None:
             raise BadInput("A share for each level needs a known number of levels: give the structure a height.")
@@ -67,7 +75,7 @@ class Method:
             "budget": _to_json(self.budget, BUDGETS),
             "noise": self.noise.value,
             "estimate": self.estimate.value,
-            "prune_below": self.prune_below,
+            "prune_below": None if self.prune_below is None else float(self.prune_below),
         }
 
     @classmethod
@@ -109,6 +117,10 @@ def named(name: str, *, height: int | None = None, prune_below: float | None = N
     method = METHODS[name]
     structure = method.structure if height is None else replace(method.structure, height=height)  # type: ignore[type-var]
     return replace(method, structure=structure, prune_below=prune_below)
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _to_json(value: Any, known: Mapping[str, type]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 
 from veilmap.budget import exact_epsilon
@@ -18,6 +19,8 @@ from veilmap.privacy import Privacy
 from veilmap.published import Release
 from veilmap.tree import RegularTree
 from veilmap.vault import measure, seal
+
+_version = cache(version)  # reading it takes longer than a small release
 
 BYTES_A_NODE = 400
 """What one node takes at the peak, while a release is saved; about 80 until then."""
@@ -45,7 +48,7 @@ def release(
     epsilon
         The privacy budget: how much any one row may matter. It has no default.
     method
-        A name of the registry, or a :class:`Method` composed by hand.
+        A name of the registry, or a ``Method`` composed by hand.
     height
         Levels below the root; by default chosen from a noisy total that the budget pays for.
     prune
@@ -104,9 +107,9 @@ def must_fit(method: Method, domain: Domain) -> None:
 def provenance() -> dict[str, str]:
     """What made the release: software and day, nothing of the data or its place."""
     return {
-        "software": f"veilmap {version('veilmap')}",
+        "software": f"veilmap {_version('veilmap')}",
         "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
         "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "pyarrow": version("pyarrow"),
+        "numpy": _version("numpy"),
+        "pyarrow": _version("pyarrow"),
     }

@@ -45,7 +45,7 @@ class Release:
 
     @cached_property
     def nodes(self) -> pa.Table:
-        """One row a published node: the table that :meth:`save` writes."""
+        """One row a published node: the table that ``save`` writes."""
         return fileformat.node_table(self.domain, self.estimates, self.consistent)
 
     @property
@@ -64,6 +64,7 @@ class Release:
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""
         return {
+            "format": fileformat.FORMAT,
             "domain": self.domain.to_json(),
             "method": dict(self.method),
             "privacy": self.privacy.to_json(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -29,4 +30,15 @@ class Engine(Protocol):
 
 def open_points(points: object, domain: Domain) -> Engine:
     """The engine for whatever a caller calls points."""
-    return open_array(np.asarray(points), domain)
+    # pyarrow is loaded only for those who need it: arrays do not.
+    if isinstance(points, str | os.PathLike):
+        points = [points]
+    if isinstance(points, list | tuple) and points and all(isinstance(p, str | os.PathLike) for p in points):
+        from veilmap.engines.files import open_files
+
+        return open_files(points, domain)
+    if hasattr(points, "__arrow_c_stream__"):
+        from veilmap.engines.tables import open_table
+
+        return open_table(points, domain)
+    return open_array(points, domain)

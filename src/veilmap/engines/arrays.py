@@ -1,4 +1,4 @@
-"""Points that are already in memory as numpy arrays."""
+"""Points that are already in memory as numbers without names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Columns, count_batches
+from veilmap.engines.batches import Columns, count_batches, equal_parts
 from veilmap.errors import BadInput
 from veilmap.tree import RegularTree
-
-ROWS_A_BATCH = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +21,47 @@ class ArrayEngine:
     columns: Columns = field(repr=False)
 
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        rows = len(self.columns[0])
-        starts = range(0, rows, ROWS_A_BATCH)
-        batches = (lambda s=s: [c[s : s + ROWS_A_BATCH] for c in self.columns] for s in starts)
-        return count_batches(domain, tree, batches)
+        parts = equal_parts(len(self.columns[0]))
+        shares = ((part, lambda rows=rows: [[c[rows] for c in self.columns]]) for part, rows in parts)
+        return count_batches(domain, tree, shares, progress)
 
 
-def open_array(points: NDArray[np.generic], domain: Domain) -> ArrayEngine:
-    """An (n, d) array, or a flat one for a single axis."""
-    if points.dtype.kind not in "iuf":
-        raise BadInput(f"Points must be numbers, got an array of type {points.dtype}: convert it to float.")
-    if points.ndim == 1 and domain.dimensions == 1:
-        points = points[:, None]
-    if points.ndim != 2 or points.shape[1] != domain.dimensions:
-        columns = points.shape[1] if points.ndim == 2 else f"{points.ndim} dimensions and not 2"
-        raise BadInput(
-            f"Points for {domain.dimensions} axes ({', '.join(domain.names)}) must have a column for each, got {columns}."
-        )
-    return ArrayEngine([points[:, a] for a in range(domain.dimensions)])
+def open_array(points: object, domain: Domain) -> ArrayEngine:
+    """An (n, d) array or nested list of numbers, or a flat one for a single axis."""
+    array = _as_numbers(points)
+    if array.ndim == 1 and domain.dimensions == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] != domain.dimensions:
+        columns = array.shape[1] if array.ndim == 2 else f"{array.ndim} dimensions and not 2"
+        names = ", ".join(domain.names)
+        raise BadInput(f"Points for {domain.dimensions} axes ({names}) must have a column for each, got {columns}.")
+    return ArrayEngine([array[:, a] for a in range(domain.dimensions)])
+
+
+def _as_numbers(points: object) -> NDArray[np.generic]:
+    array = _convert(points)
+    if array is not None and array.dtype.kind in "iuf":
+        return array
+    if isinstance(points, list | tuple):
+        raise BadInput("A list of points must hold one list of numbers a point, all equally long, or only paths.")
+    if isinstance(points, np.ndarray):
+        kind = points.dtype.type.__name__.rstrip("_")  # without the length of the longest text
+        raise BadInput(f"Points must be numbers, got an array of type {kind}: convert it to float.")
+    raise BadInput(
+        f"Points are an array, a data frame, or the path of a file or a list of paths; got {type(points).__name__}."
+    )
+
+
+def _convert(points: object) -> NDArray[np.generic] | None:
+    """An array, None if it cannot be: what numpy says then may quote a value, or how many rows there are."""
+    try:
+        with np.errstate(all="ignore"):
+            if isinstance(points, np.ma.MaskedArray):
+                points = np.ma.filled(points.astype(float), np.nan)
+            array = np.asarray(points)
+            # None becomes NaN, Decimal a float
+            return array.astype(float) if array.dtype.kind == "O" and array.ndim == 2 else array
+    except MemoryError:
+        raise
+    except Exception:
+        return None

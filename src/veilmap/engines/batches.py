@@ -1,12 +1,13 @@
-"""Counting batches of columns on all cores, in bounded memory: what every local engine shares."""
+"""Counting shares of the rows on all cores, in bounded memory: what every local engine has in common."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,35 +19,84 @@ from veilmap.tree import RegularTree
 Columns: TypeAlias = Sequence[NDArray[np.generic]]
 """One numeric array an axis, all of one length; NaN where there is no value."""
 
-Batch: TypeAlias = Callable[[], Columns]
-"""Reads one batch of rows: called on a worker thread."""
+Batch: TypeAlias = Callable[[], Iterable[Columns]]
+"""Reads some of the rows, piece by piece: called, and followed to its end, on a worker thread."""
+
+Share: TypeAlias = tuple[float, Batch]
+"""A batch, and the part of the whole input that has been read once it is counted."""
 
 ROWS_AT_ONCE = 1 << 15  # a chunk's indices stay in the cache between the axes
+ROWS_A_SUM = 1 << 31  # and a piece has fewer, so that 32 bits are enough between sums
+COUNT_BYTES = 1 << 28  # every thread has counts of its own; all of them together take no more than this
+EQUAL_PARTS = 32
+SECONDS_A_REPORT = 0.1
 
 
-def count_batches(domain: Domain, tree: RegularTree, batches: Iterable[Batch]) -> NDArray[np.int64]:
-    """Exact leaf counts. Batches are taken one at a time; a few are in memory at once, one a thread."""
+def count_batches(
+    domain: Domain, tree: RegularTree, shares: Iterable[Share], progress: Callable[[float], None]
+) -> NDArray[np.int64]:
+    """Exact leaf counts. Shares are taken one at a time; a few are in memory at once, one a thread.
+
+    ``progress`` is called on the caller's thread, by the clock and in whole percents: neither how often nor
+    with what says how many rows there are.
+    """
     offsets = tree.offsets(tree.height)
     shift = domain.bits - tree.height
-    leaves = tree.level(tree.height)
-    supply, lock = iter(batches), threading.Lock()
+    leaves = tree.level(tree.height).stop - tree.level(tree.height).start
+    supply, lock = iter(shares), threading.Lock()
+    total = np.zeros(leaves, np.int64)
+    part, stop = 0.0, False
 
-    def work() -> NDArray[np.int64]:
-        counts = np.zeros(leaves.stop - leaves.start, np.int64)
-        while True:
-            with lock:
-                batch = next(supply, None)
-            if batch is None:
-                return counts
-            _count_columns(domain, batch(), offsets, shift, counts)
+    def take(last: float) -> Share | None:
+        nonlocal part
+        with lock:
+            part += last
+            return None if stop else next(supply, None)
 
-    threads = min(os.cpu_count() or 1, 8)
+    def add(counts: NDArray[np.uint32]) -> None:
+        with lock:
+            np.add(total, counts, out=total)
+
+    def work() -> None:
+        nonlocal stop
+        # Half the bytes, so that more of them stay in the cache; emptied before one could overflow.
+        counts, rows, read = np.zeros(leaves, np.uint32), 0, 0.0
+        try:
+            while share := take(read):
+                read, batch = share
+                for columns in batch():
+                    if stop:
+                        return
+                    _count_columns(domain, columns, offsets, shift, counts)
+                    rows += len(columns[0])
+                    if rows >= ROWS_A_SUM:
+                        add(counts)
+                        counts[:] = rows = 0
+            if rows:
+                add(counts)
+        except BaseException:
+            stop = True
+            raise
+
+    threads = max(1, min(os.cpu_count() or 1, 8, COUNT_BYTES // (4 * leaves)))
     with ThreadPoolExecutor(threads) as pool:
         workers = [pool.submit(work) for _ in range(threads)]
-        total = workers[0].result()
-        for worker in workers[1:]:
-            total += worker.result()
+        try:
+            while wait(workers, SECONDS_A_REPORT).not_done:
+                progress(min(math.floor(part * 100) / 100, 0.99))
+        finally:
+            stop = True
+    for worker in workers:
+        if error := worker.exception():
+            raise error.with_traceback(None)  # the frames of a worker hold counts
+    progress(1.0)
     return total
+
+
+def equal_parts(rows: int) -> Iterator[tuple[float, slice]]:
+    """Rows that lie in memory, always in as many parts: then progress says nothing of how many they are."""
+    for k in range(EQUAL_PARTS):
+        yield 1 / EQUAL_PARTS, slice(rows * k // EQUAL_PARTS, rows * (k + 1) // EQUAL_PARTS)
 
 
 def _count_columns(
@@ -54,12 +104,13 @@ def _count_columns(
     columns: Columns,
     offsets: tuple[NDArray[np.int64], ...],
     shift: int,
-    counts: NDArray[np.int64],
+    counts: NDArray[Any],
 ) -> None:
     rows = len(columns[0])
     for start in range(0, rows, ROWS_AT_ONCE):
         index = np.zeros(min(ROWS_AT_ONCE, rows - start), np.int64)
         for a, axis in enumerate(domain.axes):
-            values = np.ascontiguousarray(columns[a][start : start + ROWS_AT_ONCE], dtype=np.float64)
+            with np.errstate(all="ignore"):  # numpy would warn of odd values
+                values = np.ascontiguousarray(columns[a][start : start + ROWS_AT_ONCE], dtype=np.float64)
             add_axis(values, axis.lo, axis.hi, domain.scale(a), domain.side, shift, offsets[a], index)
         tally(index, counts)

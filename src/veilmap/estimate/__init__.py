@@ -24,7 +24,11 @@ class Estimates:
     noisy_count: NDArray[np.int64]
     noise_variance: NDArray[np.float64]  # of the node's own noisy count; infinite when unmeasured
     estimate: NDArray[np.float64]
-    subtree_variance: NDArray[np.float64]  # V of DESIGN: of what the node's subtree says of its count
+    subtree_variance: NDArray[np.float64]  # of what the node's whole subtree says of its count
+
+    def __post_init__(self) -> None:
+        for array in (self.noisy_count, self.noise_variance, self.estimate, self.subtree_variance):
+            array.flags.writeable = False
 
 
 def least_squares(noisy: NoisyTree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

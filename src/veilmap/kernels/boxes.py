@@ -16,20 +16,23 @@ DEEPEST = 128  # no tree is deeper: a box of 2^62 cells cannot be cut more often
 
 
 @njit(cache=True, nogil=True)
-def place_boxes(boxes: Floats, lo: Floats, hi: Floats, out: Floats) -> int:
+def place_boxes(boxes: Floats, lo: Floats, hi: Floats, side: int, out: Floats) -> int:
     """Boxes as fractions of the domain [lo, hi], what is outside cut off; the first bad row, or -1.
 
-    A row is bad when it has a NaN or a low end above its high end.
+    A row is bad when it has a NaN or a low end above its high end. An end that is within the rounding of
+    a coordinate from one of the ``side`` grid lines lies on it: a node's own box is that node.
     """
     axes = len(lo)
+    width = hi - lo
+    slack = np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) / width * side)
     for q in range(len(boxes)):
         for k in range(axes):
-            a, b = boxes[q, k], boxes[q, k + axes]
-            if not a <= b:
+            if not boxes[q, k] <= boxes[q, k + axes]:
                 return q
-            width = hi[k] - lo[k]
-            out[q, k] = (min(max(a, lo[k]), hi[k]) - lo[k]) / width
-            out[q, k + axes] = (min(max(b, lo[k]), hi[k]) - lo[k]) / width
+            for end in (k, k + axes):
+                cell = (min(max(boxes[q, end], lo[k]), hi[k]) - lo[k]) / width[k] * side
+                line = np.rint(cell)
+                out[q, end] = (line if abs(cell - line) <= slack[k] else cell) / side
     return -1
 
 

@@ -63,7 +63,7 @@ def read_points(
     for i in range(len(x)):
         x[i] = y[i] = np.nan
         start, stop = offsets[i], offsets[i + 1]
-        if stop - start < 21:
+        if start < 0 or stop > len(data) or stop - start < 21 or data[start] > 1:
             continue
         little = data[start] == 1
         kind = np.uint32(0)

@@ -3,8 +3,8 @@
 Points enter through :func:`seal`; only a :class:`NoisyTree` comes out, through :func:`measure`.
 """
 
+from veilmap.vault.gate import NoisyTree, measure
 from veilmap.vault.ledger import Charge, Ledger
-from veilmap.vault.measure import NoisyTree, measure
 from veilmap.vault.noise import noise_variance
 from veilmap.vault.sealed import Sealed, seal
 

@@ -18,7 +18,7 @@ class Charge:
 
 
 class Ledger:
-    """The epsilon of one release. Every step is charged here before it looks at the data.
+    """The epsilon of one release. Every step is charged here before it draws its noise.
 
     Guarantees:
 
@@ -40,7 +40,7 @@ class Ledger:
 
     def charge(self, what: str, mechanism: str, epsilon: Fraction) -> None:
         """Pay for one set of disjoint nodes, each point in at most one of them."""
-        if epsilon <= 0:
+        if not isinstance(epsilon, Fraction) or epsilon <= 0:
             raise BudgetSpent(f"{what}: a measurement must cost more than epsilon=0, got {float(epsilon):.4g}.")
         if epsilon > self._left:
             raise BudgetSpent(

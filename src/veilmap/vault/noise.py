@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TypeAlias
@@ -54,7 +54,7 @@ def exp_bounds(x: Fraction, precision: int) -> Bounds:
     """lo ≤ e^x ≤ hi. Decimal's exp is correctly rounded, so one step to either side encloses it."""
     ends = []
     for rounding, step in ((ROUND_FLOOR, Decimal.next_minus), (ROUND_CEILING, Decimal.next_plus)):
-        with localcontext(prec=precision, rounding=rounding, Emin=-(10**9), Emax=10**9):
+        with localcontext(Context(prec=precision, rounding=rounding, Emin=-(10**9), Emax=10**9, traps=[])):
             ends.append(Fraction(step((Decimal(x.numerator) / Decimal(x.denominator)).exp())))
     return ends[0], ends[1]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.engines import Engine, open_points
+from veilmap.errors import VaultFailure, VeilmapError
 from veilmap.tree import RegularTree
 
 
@@ -41,4 +42,22 @@ def seal(points: object, domain: Domain) -> Sealed:
 
     Opening reads schemas and headers, to refuse what cannot be read, and no more.
     """
-    return Sealed(open_points(points, domain), domain)
+    try:
+        return Sealed(open_points(points, domain), domain)
+    except BaseException as error:
+        failure = silenced(error)
+    del points  # the traceback of what is raised here keeps this frame
+    raise failure
+
+
+def silenced(error: BaseException) -> BaseException:
+    """An error that may leave the vault: ours (and an interrupt) as it is, any other only by its kind.
+
+    Without its traceback and its causes: their frames hold the data.
+    """
+    if isinstance(error, Exception) and not isinstance(error, VeilmapError):
+        error = VaultFailure(
+            f"The work failed with {type(error).__name__} while the data was open; no more is said of it."
+        )
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, VaultFailure, VeilmapError
+from veilmap.errors import BadInput
 from veilmap.kernels.counting import sum_children
 from veilmap.method import ROOT_SHARE, Method, Noise
 from veilmap.tree import RegularTree, Tree
 from veilmap.vault.entropy import Keys, current_keys
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.noise import discrete_laplace, noise_variance
-from veilmap.vault.sealed import Sealed
+from veilmap.vault.sealed import Sealed, silenced
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,14 +48,10 @@ def measure(
         raise BadInput(f"The vault has no noise called {method.noise!r}.")
     try:
         return _measure(points, method, epsilon, current_keys(), progress)
-    except VeilmapError as error:
-        failure: VeilmapError = error
-    except Exception as error:
-        kind = type(error).__name__
-        failure = VaultFailure(f"Measuring failed with {kind} while the data was open; no more is said of it.")
-    # Raised anew, so that it drags no frame or cause along in which the data lies open.
-    failure.__context__ = failure.__cause__ = None
-    raise failure.with_traceback(None)
+    except BaseException as error:
+        failure = silenced(error)
+    del points
+    raise failure
 
 
 def _measure(

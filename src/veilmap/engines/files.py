@@ -1,0 +1,109 @@
+"""Points in files, which are streamed and never held in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.engines.batches import Share, count_batches
+from veilmap.engines.guard import no_warnings
+from veilmap.errors import BadInput, UnreadableInput
+from veilmap.tree import RegularTree
+
+TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+PARQUET = (".parquet", ".geoparquet", ".pq", ".parq")
+LAYERS = (".gpkg", ".shp", ".fgb", ".geojson", ".geojsonl", ".json")
+MAGIC = {b"PAR1": PARQUET[0], b"SQLite format 3": LAYERS[0], b"fgb\x03": LAYERS[2]}
+"""What files of no known name begin with."""
+
+
+class Source(Protocol):
+    """One file, opened as far as its columns are known."""
+
+    def shares(self) -> Iterator[Share]:
+        """All rows, each once; the parts are of this file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilesEngine:
+    """Files of any kinds, read one after the other."""
+
+    sources: tuple[Source, ...]
+    sizes: tuple[int, ...]
+
+    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        with no_warnings():
+            return count_batches(domain, tree, self._shares(), progress)
+
+    def _shares(self) -> Iterator[Share]:
+        for source, size in zip(self.sources, self.sizes, strict=True):
+            for part, batch in source.shares():
+                yield part * size / sum(self.sizes), batch
+
+
+def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain) -> FilesEngine:
+    """Open each file as far as needed to know that it has the columns."""
+    names = [os.fspath(path) for path in paths]
+    seen: set[str] = set()
+    for name in names:
+        if (real := os.path.realpath(name)) in seen:
+            raise BadInput(f"Each file must be given once, and {name!r} is given again: its rows would count twice.")
+        seen.add(real)
+    return FilesEngine(tuple(_open(name, domain) for name in names), tuple(os.path.getsize(name) for name in names))
+
+
+def _open(path: str, domain: Domain) -> Source:
+    _must_be_readable(path)
+    kind, where = _kind(path), f"The file {path!r}"
+    damaged = f"{where} is cut short or damaged and cannot be read: copy or export it anew."
+    if kind in TEXT:
+        from veilmap.engines.text import open_text
+
+        return open_text(path, domain, where, damaged)
+    if kind in PARQUET:
+        from veilmap.engines.parquet import open_parquet
+
+        return open_parquet(path, domain, where, damaged)
+    from veilmap.engines.layers import open_layer
+
+    if kind == ".shp":
+        damaged = f"{damaged} A Shapefile needs its .shx and .dbf beside it."
+    return open_layer(path, domain, where, damaged)
+
+
+def _must_be_readable(path: str) -> None:
+    if os.path.isdir(path):
+        raise UnreadableInput(f"Points come from files, and {path!r} is a folder: give the list of its files.")
+    if not os.path.exists(path):
+        raise UnreadableInput(f"There is no file {path!r}: check its name and folder.")
+    if not os.path.isfile(path):
+        raise UnreadableInput(f"Points come from regular files, and {path!r} is none: write them to a file first.")
+    if not os.access(path, os.R_OK):
+        raise UnreadableInput(f"The file {path!r} may not be read by this user: ask for permission to read it.")
+    if os.path.getsize(path) == 0:
+        raise UnreadableInput(f"The file {path!r} is empty, not even a header is there: export it anew.")
+
+
+def _kind(path: str) -> str:
+    """The ending that says how to read a file, from its name or from how it begins."""
+    known = (*TEXT, *PARQUET, *LAYERS)
+    for ending in sorted(known, key=len, reverse=True):
+        if path.lower().endswith(ending):
+            return ending
+    with open(path, "rb") as file:
+        start = file.read(16)
+    for magic, ending in MAGIC.items():
+        if start.startswith(magic):
+            return ending
+    ending = os.path.splitext(path)[1] or "none"
+    raise UnreadableInput(
+        f"A file's ending says how to read it, and that of {path!r} is not known ({ending}): "
+        f"use one of {', '.join(known)}."
+    )

@@ -1,0 +1,119 @@
+"""Points in tables that speak Arrow: data frames, Arrow tables, streams and DuckDB relations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.engines.batches import Share, count_batches, equal_parts
+from veilmap.engines.columns import Layout, lay_out
+from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry
+from veilmap.engines.guard import guard, guard_each
+from veilmap.errors import UnreadableInput, need
+from veilmap.tree import RegularTree
+
+NOT_A_TABLE = "The points cannot be read as a table of columns: give a data frame with the columns {}."
+BROKEN_OFF = "The stream of points broke off before its end: nothing was counted; open it anew and try again."
+
+
+@dataclass(frozen=True, slots=True)
+class TableEngine:
+    """A table in memory."""
+
+    table: pa.Table = field(repr=False)
+    layout: Layout
+
+    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        parts = equal_parts(self.table.num_rows)
+        shares = ((part, self.layout.batch(self.table[rows])) for part, rows in parts)
+        return count_batches(domain, tree, shares, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEngine:
+    """Batches that come one after the other and are gone once read; how many is not known."""
+
+    streams: Iterator[pa.RecordBatchReader] = field(repr=False)  # each reads all rows once more
+    layout: Layout
+
+    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        stream = guard(lambda: next(self.streams, None), BROKEN_OFF)
+        if stream is None:
+            raise UnreadableInput(
+                "A stream of points can be read only once, and this one has been: open it anew, or give a table."
+            )
+        return count_batches(domain, tree, self._shares(stream), progress)
+
+    def _shares(self, stream: pa.RecordBatchReader) -> Iterator[Share]:
+        for batch in guard_each(stream, BROKEN_OFF):
+            yield 0.0, self.layout.batch(batch)
+
+
+def open_table(points: Any, domain: Domain) -> TableEngine | StreamEngine:
+    """Anything with ``__arrow_c_stream__``; GeoDataFrames are among them."""
+    sentence = NOT_A_TABLE.format(", ".join(domain.names))
+    package = type(points).__module__.partition(".")[0].lstrip("_")
+    geopandas = sys.modules.get("geopandas")
+    if geopandas and isinstance(points, geopandas.GeoDataFrame):
+        return _open_geodataframe(points, domain)
+    if package == "duckdb":
+        return _open_relation(points, domain, sentence)
+    if (pandas := sys.modules.get("pandas")) and isinstance(points, pandas.DataFrame):
+        return _open_dataframe(points, domain)
+    if hasattr(points, "__len__"):
+        table = guard(lambda: pa.table(points), sentence)
+        return TableEngine(table, lay_out(domain, "The table", table.schema, find_geometry(table.schema)))
+    stream = guard(lambda: pa.RecordBatchReader.from_stream(points), sentence)
+    return StreamEngine(iter([stream]), lay_out(domain, "The stream", stream.schema, find_geometry(stream.schema)))
+
+
+def _open_dataframe(frame: Any, domain: Domain) -> TableEngine:
+    names = [str(name) for name in frame.columns]
+    table = _pick(frame, names, {*domain.names, *USUAL_NAMES})
+    return TableEngine(table, lay_out(domain, "The data frame", table.schema, find_geometry(table.schema), names))
+
+
+def _open_geodataframe(frame: Any, domain: Domain) -> TableEngine:
+    active, names = frame.active_geometry_name, [str(name) for name in frame.columns]
+    table = _pick(frame, names, {*domain.names} - {active})
+    geometry = None
+    if active is not None and not set(domain.names) <= set(table.column_names):
+        shapely = need("shapely", "geo", "Reading a GeoDataFrame")
+        shapes = frame.geometry.to_numpy()
+        shapes = np.where(shapely.is_empty(shapes), None, shapes)
+        xy = pa.StructArray.from_arrays([shapely.get_x(shapes), shapely.get_y(shapes)], ["x", "y"])
+        table = pa.Table.from_arrays([*table.columns, xy], names=[*table.column_names, active])
+        authority = frame.crs.to_authority() if frame.crs else None
+        geometry = Geometry(active, crs_label(":".join(authority)) if authority else None, ())
+    return TableEngine(table, lay_out(domain, "The GeoDataFrame", table.schema, geometry, names))
+
+
+def _pick(frame: Any, names: list[str], wanted: set[str]) -> pa.Table:
+    """Some columns of a pandas frame: others may hold objects that Arrow does not know, and would cost time."""
+    found = [(place, name) for place, name in enumerate(names) if name in wanted]
+    mixed = "The data frame must have values of one kind in column {!r}: convert it, to float if it is an axis."
+    columns = [
+        guard(partial(pa.array, frame.iloc[:, place], from_pandas=True), mixed.format(name)) for place, name in found
+    ]
+    return pa.Table.from_arrays(columns, names=[name for _, name in found])
+
+
+def _open_relation(relation: Any, domain: Domain, sentence: str) -> StreamEngine:
+    """A DuckDB relation runs its query at every reading, and only for the columns that are asked for."""
+    schema = guard(lambda: pa.RecordBatchReader.from_stream(relation.limit(0)).schema, sentence)
+    layout = lay_out(domain, "The relation", schema, find_geometry(schema))
+    quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in layout.needed)
+
+    def streams() -> Iterator[pa.RecordBatchReader]:
+        while True:
+            yield pa.RecordBatchReader.from_stream(relation.project(quoted))
+
+    return StreamEngine(streams(), layout)

@@ -1,0 +1,134 @@
+"""Points in comma-, semicolon- or tab-separated text."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from veilmap.domain import Domain
+from veilmap.engines.batches import Columns, Share
+from veilmap.engines.columns import lay_out
+from veilmap.engines.geometry import Floats, numbers
+from veilmap.engines.guard import guard, guard_each
+from veilmap.errors import UnreadableInput
+
+SEPARATORS = ",;\t|"
+LONGEST_LINE = 1 << 20
+BLOCK_BYTES = 1 << 22
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line that is not blank."""
+
+    names: tuple[str, ...]
+    separator: str
+    lines: int  # to skip before the rows
+    rows_follow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """One file, read block by block."""
+
+    path: str
+    header: Header
+    axes: tuple[str, ...]
+    where: str
+    damaged: str
+
+    def shares(self) -> Iterator[Share]:
+        if not self.header.rows_follow:
+            return
+        with guard(lambda: pa.OSFile(self.path), self.damaged) as file:
+            seen, size = 0.0, file.size()
+            text = pa.CompressedInputStream(file, "gzip") if self.path.lower().endswith(".gz") else file
+            blocks = guard(lambda: self._blocks(text), self.damaged)
+            first = True
+            for rows in guard_each(blocks, self.damaged):
+                now = min(file.tell() / size, 1.0)
+                yield now - seen, partial(self._read, rows, first)
+                seen, first = now, False
+        if first:
+            raise UnreadableInput(
+                f"{self.where} must have as many fields in each line as in its header, which names "
+                f"{len(self.header.names)}, separated by {self.header.separator!r}: mend the header."
+            )
+
+    def _blocks(self, text: pa.NativeFile) -> pacsv.CSVStreamingReader:
+        # Columns go by their places: names may be blank, doubled or padded.
+        wanted = [str(self.header.names.index(axis)) for axis in self.axes]
+        return pacsv.open_csv(
+            text,
+            pacsv.ReadOptions(
+                block_size=BLOCK_BYTES,
+                skip_rows=self.header.lines,
+                column_names=[str(place) for place in range(len(self.header.names))],
+            ),
+            pacsv.ParseOptions(
+                delimiter=self.header.separator, newlines_in_values=True, invalid_row_handler=lambda row: "skip"
+            ),
+            pacsv.ConvertOptions(
+                check_utf8=False,
+                include_columns=wanted,
+                column_types=dict.fromkeys(wanted, pa.string()),
+                strings_can_be_null=True,
+            ),
+        )
+
+    def _read(self, rows: pa.RecordBatch, first: bool) -> Iterator[Columns]:
+        columns = guard(lambda: [_parse(column) for column in rows.columns], self.damaged)
+        if first:
+            self._must_be_numbers(rows, columns)
+        yield columns
+
+    def _must_be_numbers(self, rows: pa.RecordBatch, columns: list[Floats]) -> None:
+        for axis, texts, values in zip(self.axes, rows.columns, columns, strict=True):
+            if np.isnan(values).all() and pc.any(pc.not_equal(pc.ascii_trim_whitespace(texts), "")).as_py():
+                raise UnreadableInput(
+                    f"{self.where} must have numbers in column {axis!r}, which is an axis of the domain, and that "
+                    "column is not numeric: convert it to decimal numbers, with a point and without units."
+                )
+
+
+def open_text(path: str, domain: Domain, where: str, damaged: str) -> TextSource:
+    header = guard(lambda: _read_header(path, domain.names, where), damaged)
+    schema = pa.schema([(name, pa.float64()) for name in header.names])
+    return TextSource(path, header, lay_out(domain, where, schema, None).names, where, damaged)
+
+
+def _read_header(path: str, axes: tuple[str, ...], where: str) -> Header:
+    opener = gzip.open if path.lower().endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
+        lines = iter(lambda: text.readline(LONGEST_LINE), "")
+        for number, line in enumerate(lines, 1):
+            if "\0" in line:
+                raise UnreadableInput(f"{where} is not text in UTF-8: save it as UTF-8, or rename it by what it is.")
+            if line.strip():
+                fields = {mark: _fields(line, mark) for mark in SEPARATORS}
+                best = max(SEPARATORS, key=lambda mark: (len({*axes} & {*fields[mark]}), line.count(mark)))
+                return Header(fields[best], best, number, any(rest.strip() for rest in lines))
+    raise UnreadableInput(f"{where} is empty: its first line must name the columns {', '.join(axes)}.")
+
+
+def _fields(line: str, separator: str) -> tuple[str, ...]:
+    return tuple(field.strip() for field in next(csv.reader([line], delimiter=separator)))
+
+
+def _parse(texts: pa.Array) -> Floats:
+    """Numbers from text, NaN from anything else. What a cell becomes does not depend on other cells."""
+    try:
+        return numbers(texts)
+    except pa.ArrowInvalid:  # it quotes the cell
+        pass
+    texts = pc.ascii_trim_whitespace(texts)
+    return numbers(pc.if_else(pc.match_substring_regex(texts, NUMBER), texts, pa.scalar(None, pa.string())))

@@ -1,0 +1,184 @@
+"""Slow, obvious twins of the fast code: loops, recursion, dense matrices.
+
+Trees come as ``first_child``, as in the kernels: the children of ``v`` are ``first_child[v] : first_child[v + 1]``.
+Queries are rows of ``[lo of each axis, hi of each axis]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import shapely
+
+
+def children(first_child, v):
+    return range(first_child[v], first_child[v + 1])
+
+
+def leaves_below(first_child, v):
+    """The leaves of the subtree of ``v``, itself when it is one."""
+    below = [leaf for c in children(first_child, v) for leaf in leaves_below(first_child, c)]
+    return below or [v]
+
+
+def nodes_below(first_child, v):
+    """All nodes of the subtree of ``v``, itself first."""
+    return [v] + [u for c in children(first_child, v) for u in nodes_below(first_child, c)]
+
+
+# Points and counts
+
+
+def cell(x, lo, hi, side):
+    """The cell of a coordinate, None for one that is dropped."""
+    return min(math.floor((x - lo) * (side / (hi - lo))), side - 1) if lo <= x <= hi else None
+
+
+def add_axis(values, lo, hi, side, shift, offsets, index):
+    cells = [cell(x, lo, hi, side) for x in values]
+    return [-1 if i < 0 or c is None else i + offsets[c >> shift] for i, c in zip(index, cells, strict=True)]
+
+
+def tally(index, size):
+    seen = Counter(index)
+    return [seen[i] for i in range(size)]
+
+
+def sum_children(first_child, leaf_counts):
+    """Of every node, the sum of the leaves below it."""
+    return [sum(leaf_counts[u] for u in leaves_below(first_child, v)) for v in range(len(leaf_counts))]
+
+
+def node_counts(points, domain, tree):
+    """How many points lie in each node's box."""
+    cells = [[cell(x, a.lo, a.hi, domain.side) for x, a in zip(p, domain.axes, strict=True)] for p in points]
+    kept = [c for c in cells if None not in c]
+    return [
+        sum(all(lo <= c < hi for lo, c, hi in zip(tree.lo[v], point, tree.hi[v], strict=True)) for point in kept)
+        for v in range(tree.size)
+    ]
+
+
+def read_points(wkb):
+    """Coordinates of WKB points; NaN for what is not one."""
+    shapes = shapely.from_wkb(wkb)
+    return [(s.x, s.y) if s.geom_type == "Point" and not s.is_empty else (math.nan, math.nan) for s in shapes]
+
+
+# Least squares
+
+
+def hierarchy(first_child):
+    """H of the paper's section 5: entry (v, j) is 1 where the j-th leaf lies below node v."""
+    nodes = range(len(first_child) - 1)
+    leaves = [v for v in nodes if not children(first_child, v)]
+    return np.array([[float(leaf in leaves_below(first_child, v)) for leaf in leaves] for v in nodes])
+
+
+def least_squares(first_child, noisy, variance):
+    """Weighted least squares over the leaves, all nodes as equations; unmeasured ones weigh nothing."""
+    h, weight = hierarchy(first_child), 1 / np.sqrt(variance)
+    leaves, *_ = np.linalg.lstsq(h * weight[:, None], noisy * weight, rcond=None)
+    return h @ leaves
+
+
+def covariance(first_child, variance):
+    """Of the least-squares estimates of all nodes."""
+    h = hierarchy(first_child)
+    return h @ np.linalg.inv(h.T @ (h / variance[:, None])) @ h.T
+
+
+def subtree_variance(first_child, variance):
+    """V: the variance of each node's estimate when only its own subtree had been measured."""
+    out, h = [], hierarchy(first_child)
+    for v in range(len(variance)):
+        rows = nodes_below(first_child, v)
+        below = h[rows][:, h[v] > 0]
+        out.append(np.linalg.inv(below.T @ (below / variance[rows][:, None])).sum())
+    return np.array(out)
+
+
+def three_phases(first_child, noisy, epsilons):
+    """Section 5 of the paper on a complete tree, word for word. ``epsilons[i]`` belongs to nodes of height i."""
+    fanout = max(len(children(first_child, 0)), 1)
+    top, z, beta = len(epsilons) - 1, np.zeros(len(noisy)), np.zeros(len(noisy))
+    e = [sum(fanout**j * epsilons[j] ** 2 for j in range(i + 1)) for i in range(top + 1)]
+
+    def phases_one_and_two(v, height, alpha):
+        alpha = alpha + epsilons[height] ** 2 * noisy[v]
+        below = [phases_one_and_two(c, height - 1, alpha) for c in children(first_child, v)]
+        z[v] = sum(below) if below else alpha
+        return z[v]
+
+    def phase_three(v, height, f):
+        beta[v] = (z[v] - fanout**height * f) / e[height]
+        for c in children(first_child, v):
+            phase_three(c, height - 1, f + beta[v] * epsilons[height] ** 2)
+
+    phases_one_and_two(0, top, 0.0)
+    phase_three(0, top, 0.0)
+    return beta
+
+
+# Boxes
+
+
+def covered(lo, hi, query):
+    """The fraction of the box [lo, hi] that a query covers."""
+    overlap = np.minimum(hi, query[len(lo) :]) - np.maximum(lo, query[: len(lo)])
+    return float(np.prod(np.maximum(overlap, 0) / (np.asarray(hi) - lo)))
+
+
+def leaf_fractions(tree, query):
+    """What part of each leaf a query covers."""
+    return np.array([covered(tree.lo[v], tree.hi[v], query) for v in np.flatnonzero(tree.is_leaf)])
+
+
+def box_count(tree, value, query):
+    """Every leaf adds its covered part."""
+    return leaf_fractions(tree, query) @ value[tree.is_leaf]
+
+
+def box_variance(tree, variance, query):
+    """Of :func:`box_count` on the least-squares estimates of noisy counts with these variances."""
+    part = leaf_fractions(tree, query)
+    return part @ covariance(tree.first_child, variance)[np.ix_(tree.is_leaf, tree.is_leaf)] @ part
+
+
+def range_query(tree, value, variance, query, v=0):
+    """The canonical range query (section 4.1 of the paper) below ``v``, and its variance."""
+    part = covered(tree.lo[v], tree.hi[v], query)
+    if part == 0:
+        return 0.0, 0.0
+    if part == 1 and np.isfinite(variance[v]):
+        return value[v], variance[v]
+    if tree.is_leaf[v]:
+        return part * value[v], part**2 * variance[v]
+    below = [range_query(tree, value, variance, query, c) for c in children(tree.first_child, v)]
+    return sum(b[0] for b in below), sum(b[1] for b in below)
+
+
+def paint(tree, shown, density, background, pixel):
+    """The colour of a pixel: of the lowest node on it that is shown, or hidden beside a sibling that is (NaN)."""
+    colour, v = background, 0
+    while not tree.is_leaf[v]:
+        siblings = children(tree.first_child, v)
+        v = next(c for c in siblings if np.all((tree.lo[c] <= pixel) & (pixel < tree.hi[c])))
+        if shown[siblings].any():
+            colour = density[v] if shown[v] else math.nan
+    return colour
+
+
+def place_boxes(boxes, lo, hi, side):
+    """Boxes as fractions of the domain, and the first row that is inverted or has a NaN (-1: none).
+
+    An end within four roundings of a coordinate from a grid line (or a quarter cell, if less) lies on it.
+    """
+    ends = boxes.reshape(len(boxes), 2, len(lo))
+    bad = [q for q, (a, b) in enumerate(ends) if np.isnan([a, b]).any() or (a > b).any()]
+    cells = (np.clip(ends, lo, hi) - lo) / (hi - lo) * side
+    slack = 4 * np.spacing(np.maximum(abs(lo), abs(hi))) / (hi - lo) * side
+    near = abs(cells - np.rint(cells)) <= np.minimum(slack, 0.25)
+    return (np.where(near, np.rint(cells), cells) / side).reshape(boxes.shape), bad[0] if bad else -1

@@ -1,0 +1,210 @@
+"""AUDIT.md, the proofs and the code say the same things. Run as a program, this prints the lines of code."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilmap.domain import Domain
+from veilmap.kernels.counting import add_axis
+from veilmap.tree import CutTree, RegularTree
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "veilmap"
+PROOFS = sorted((ROOT / "proofs").glob("*.md"))
+PAGES = [ROOT / "AUDIT.md", *PROOFS]
+CORE = [
+    *sorted((SOURCE / "vault").glob("*.py")),
+    *(SOURCE / name for name in ("domain.py", "tree.py", "budget.py", "kernels/counting.py")),
+]
+ENGINES = sorted((SOURCE / "engines").glob("*.py"))
+MOST_LINES = 1000
+
+
+def code_lines(path: Path) -> int:
+    """Lines that do something: not blank, not comment, not docstring."""
+    text = path.read_text()
+    quiet = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in {*quiet, tokenize.ENDMARKER}:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def listed() -> list[str]:
+    return re.findall(r"^\| `(src/[\w/.]+)` \|", (ROOT / "AUDIT.md").read_text(), re.MULTILINE)
+
+
+def short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# --- the page and the code --------------------------------------------------------------------------------------
+
+
+def test_every_trusted_file_is_on_the_page_once() -> None:
+    assert sorted(listed()) == sorted(short(p) for p in [*CORE, *ENGINES])
+
+
+def test_trusted_core_can_be_read_in_one_sitting() -> None:
+    assert sum(map(code_lines, CORE)) < MOST_LINES
+    assert sum(map(code_lines, ENGINES)) < MOST_LINES  # counted apart: AUDIT.md says so
+
+
+def test_code_lines_are_counted_as_promised(tmp_path: Path) -> None:
+    page = tmp_path / "some.py"
+    page.write_text(
+        '"""Doc.\n\nMore.\n"""\n\n# comment\nx = (\n    1,  # why\n)\n\n\ndef f():\n    """Doc."""\n    return x\n'
+    )
+    assert code_lines(page) == 5
+
+
+def test_reading_order_begins_at_the_front_door_and_ends_at_the_gate() -> None:
+    core = [name for name in listed() if "/engines/" not in name]
+    assert core[0] == "src/veilmap/vault/__init__.py"
+    assert "def measure(" in (ROOT / core[-1]).read_text()
+
+
+# --- the proofs and the code ------------------------------------------------------------------------------------
+
+
+def named_proofs() -> list[tuple[str, str]]:
+    return [
+        (short(path), name)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name in re.findall(r"Proof: (proofs/\w+\.md)", ast.get_docstring(ast.parse(path.read_text())) or "")
+    ]
+
+
+def test_every_file_of_the_vault_names_its_proof() -> None:
+    files = {file for file, _ in named_proofs()}
+    assert files >= {short(p) for p in (SOURCE / "vault").glob("*.py") if p.stem != "__init__"}
+
+
+@pytest.mark.parametrize(("file", "proof"), named_proofs())
+def test_proof_that_code_names_is_there_and_names_the_code(file: str, proof: str) -> None:
+    assert file in (ROOT / proof).read_text()
+    assert f"({proof})" in next(line for line in (ROOT / "AUDIT.md").read_text().splitlines() if f"`{file}`" in line)
+
+
+def test_every_proof_is_on_the_page() -> None:
+    page = (ROOT / "AUDIT.md").read_text()
+    assert set(re.findall(r"\((proofs/\w+\.md)\)", page)) == {short(p) for p in PROOFS}
+
+
+@pytest.mark.parametrize("path", PROOFS, ids=lambda p: p.stem)
+def test_proof_page_has_all_its_parts(path: Path) -> None:
+    text = path.read_text()
+    assert re.findall(r"^## (\w+)", text, re.MULTILINE) == ["Claim", "Neighbours", "Argument", "Code", "Test"]
+    assert len(text.splitlines()) < 110
+
+
+def names_in(path: Path) -> set[str]:
+    """Functions and classes of a file, at its top and inside its classes."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+
+
+@pytest.mark.parametrize("path", PROOFS, ids=lambda p: p.stem)
+def test_code_that_a_proof_names_is_there(path: Path) -> None:
+    part = path.read_text().partition("## Code")[2].partition("## ")[0]
+    lines = re.findall(r"^- `(src/[\w/.]+)::(.+)$", part, re.MULTILINE)
+    assert lines
+    for file, rest in lines:
+        named = set(re.findall(r"\w+", rest))
+        assert named <= names_in(ROOT / file), (file, named - names_in(ROOT / file))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_every_test_that_a_page_names_is_there(path: Path) -> None:
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", path.read_text())
+    assert named
+    for file, test in named:
+        assert test in names_in(ROOT / file), f"{file}::{test}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_links_of_a_page_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([\w/.-]+)\)", path.read_text()):
+        assert (path.parent / link).exists(), link
+
+
+# --- what proofs/cells.md leans on ------------------------------------------------------------------------------
+
+splits = st.integers(1, 3).flatmap(
+    lambda axes: st.lists(st.tuples(*[st.integers(1, 3)] * axes), min_size=0, max_size=3).map(lambda s: (axes, s))
+)
+
+
+@given(splits, st.sampled_from([27, 32, 50]))
+def test_leaves_of_any_tree_partition_the_domain(shape: tuple[int, list[tuple[int, ...]]], side: int) -> None:
+    axes, cuts = shape
+    tree = CutTree.root(side, axes)
+    for parts in cuts:
+        tree = tree.refine(parts)
+    cells = np.random.default_rng(0).integers(0, side, (50, axes))
+    for level in range(tree.height + 1):
+        lo, hi = tree.lo[tree.level(level)], tree.hi[tree.level(level)]
+        assert int(np.prod(hi - lo, axis=1).sum()) == side**axes
+        inside = ((lo <= cells[:, None]) & (cells[:, None] < hi)).all(axis=2)
+        assert (inside.sum(axis=1) == 1).all()
+
+
+@given(splits)
+def test_place_of_a_node_is_the_sum_of_its_offsets(shape: tuple[int, list[tuple[int, ...]]]) -> None:
+    axes, cuts = shape
+    tree = RegularTree(54, axes, tuple(cuts))
+    for level in range(tree.height + 1):
+        grid, offsets = tree.grid(level), tree.offsets(level)
+        lo = tree.lo[tree.level(level)]
+        # the corner of node (x, y, …), from the sorted corners of each axis
+        corners = [np.unique(lo[:, a]) for a in range(axes)]
+        assert tuple(map(len, corners)) == grid
+        for place in np.ndindex(*grid):
+            node = sum(int(offsets[a][x]) for a, x in enumerate(place))
+            assert lo[node].tolist() == [int(corners[a][x]) for a, x in enumerate(place)]
+
+
+values = st.floats(allow_nan=True, allow_infinity=True) | st.floats(-3.0, 9.0) | st.sampled_from([-1.0, 5.0, 2.0])
+
+
+@given(st.lists(values, min_size=1, max_size=30))
+def test_cell_of_a_row_does_not_depend_on_other_rows(column: list[float]) -> None:
+    domain = Domain({"x": (-1, 5)}, bits=6)
+
+    def cells(rows: list[float]) -> list[int]:
+        index, offsets = np.zeros(len(rows), np.int64), np.arange(domain.side)
+        add_axis(np.array(rows), -1.0, 5.0, domain.scale(0), domain.side, 0, offsets, index)
+        return index.tolist()
+
+    together = cells(column)
+    assert together == [cells([x])[0] for x in column]
+    for x, cell in zip(column, together, strict=True):
+        assert (cell == -1) == (not -1 <= x <= 5)
+        assert -1 <= cell < domain.side
+
+
+def test_dropped_row_stays_dropped_on_later_axes() -> None:
+    index, offsets = np.zeros(3, np.int64), np.arange(4)
+    add_axis(np.array([0.5, np.nan, 0.5]), 0.0, 1.0, 4.0, 4, 0, offsets * 4, index)
+    add_axis(np.array([0.5, 0.5, 7.0]), 0.0, 1.0, 4.0, 4, 0, offsets, index)
+    assert index.tolist() == [10, -1, -1]
+
+
+if __name__ == "__main__":
+    for title, files in (("trusted core", CORE), ("engines", ENGINES)):
+        for file in files:
+            print(f"{code_lines(file):6}  {short(file)}")
+        print(f"{sum(map(code_lines, files)):6}  {title}\n")

@@ -1,0 +1,260 @@
+"""Every kernel equals its slow twin in naive.py."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import shapely
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+from test_tree import SIDE, regular_trees, trees
+from veilmap.kernels import boxes, counting, painting, sweeps
+from veilmap.tree import RegularTree
+
+SEEDS = st.integers(0, 2**32 - 1)
+QUANTUM = 2.0**-10
+
+
+@st.composite
+def family_trees(draw):
+    """``first_child`` of a tree in which each node has as many children as it likes."""
+    children, newest = [], 1
+    while newest and len(children) + newest < 40:
+        children += draw(st.lists(st.sampled_from([0, 0, 1, 2, 3, 5]), min_size=newest, max_size=newest))
+        newest = sum(children[-newest:])
+    children += [0] * newest
+    return np.concatenate([[1], 1 + np.cumsum(children)])
+
+
+def random_measurements(first_child, seed):
+    """Noisy counts and their variances; half of the inner nodes are not measured."""
+    rng, size = np.random.default_rng(seed), len(first_child) - 1
+    variance = np.exp(rng.normal(0, 2, size))
+    inner = np.diff(first_child) > 0
+    variance[inner & (rng.random(size) < 0.5)] = np.inf
+    noisy = np.where(np.isfinite(variance), rng.normal(0, 100, size).round(), 0)
+    return noisy, variance
+
+
+def random_queries(seed, axes, ends, count=6):
+    """Boxes with ends drawn from ``ends``, so that some lie on grid lines, and the whole domain."""
+    corners = np.sort(np.random.default_rng(seed).choice(ends, (count, 2, axes)), axis=1)
+    corners[0] = np.array([[ends[0]] * axes, [ends[-1]] * axes])
+    return corners.reshape(count, 2 * axes)
+
+
+def ends_on_and_off_the_lines(side):
+    return np.sort(np.concatenate([np.linspace(0, side, 13), side * np.array([0.001, 0.21, 0.4999, 0.77, 0.9999])]))
+
+
+def combined(first_child, noisy, variance):
+    """z and V of every node, by the kernel under test."""
+    z, v = noisy.copy(), variance.copy()
+    sweeps.combine_up(first_child, z, v)
+    return z, v
+
+
+def least_squares(first_child, noisy, variance):
+    z, v = combined(first_child, noisy, variance)
+    sweeps.share_down(first_child, z, v)
+    return z
+
+
+# Counting
+
+
+@given(st.lists(st.floats(-1, 2) | st.sampled_from([0, 0.25, 0.5, 1, math.nan, math.inf])), st.integers(0, 4), SEEDS)
+def test_add_axis_adds_each_points_part_or_drops_it(values, shift, seed):
+    rng, side = np.random.default_rng(seed), 16
+    offsets = rng.integers(0, 1000, side >> shift)
+    before = rng.integers(-1, 5, len(values))
+    index = before.copy()
+    counting.add_axis(np.array(values, float), 0.0, 1.0, 16.0, side, shift, offsets, index)
+    assert index.tolist() == naive.add_axis(values, 0.0, 1.0, side, shift, offsets, before)
+
+
+@given(st.lists(st.integers(-1, 9)))
+def test_tally_counts_each_index_once(index):
+    counts = np.zeros(10, np.int64)
+    counting.tally(np.array(index, np.int64), counts)
+    assert counts.tolist() == naive.tally(index, 10)
+
+
+@given(regular_trees(), SEEDS)
+def test_sum_children_gives_every_node_the_sum_of_its_leaves(tree, seed):
+    counts = np.where(tree.is_leaf, np.random.default_rng(seed).integers(0, 100, tree.size), -1)
+    expected = naive.sum_children(tree.first_child, counts)
+    counting.sum_children(tree.first_child, counts, tree.level(tree.height).start)
+    assert counts.tolist() == expected
+
+
+@pytest.mark.parametrize("byte_order", [0, 1])
+@pytest.mark.parametrize("flavor", ["iso", "extended"])
+@pytest.mark.parametrize("srid", [0, 4326])
+def test_read_points_takes_points_of_every_dialect_and_nothing_else(byte_order, flavor, srid):
+    shapes = [
+        shapely.Point(1.5, -2.25),
+        shapely.Point(3, 4, 5),
+        shapely.Point(),
+        shapely.LineString([(0, 0), (1, 1)]),
+        shapely.MultiPoint([(7, 7)]),
+        shapely.Point(-0.1, 1e300),
+    ]
+    with_srid = shapely.set_srid(shapes, srid)
+    wkb = shapely.to_wkb(with_srid, byte_order=byte_order, flavor=flavor, include_srid=srid > 0 and flavor != "iso")
+    offsets = np.cumsum([0, *map(len, wkb)])
+    x, y = np.empty(len(wkb)), np.empty(len(wkb))
+    counting.read_points(np.frombuffer(b"".join(wkb), np.uint8), offsets, x, y)
+    assert np.array_equal(np.stack([x, y], axis=1), naive.read_points(wkb), equal_nan=True)
+
+
+# Least squares
+
+
+@given(family_trees(), SEEDS)
+def test_two_sweeps_are_dense_weighted_least_squares(first_child, seed):
+    noisy, variance = random_measurements(first_child, seed)
+    got = least_squares(first_child, noisy, variance)
+    assert got == pytest.approx(naive.least_squares(first_child, noisy, variance), rel=1e-6, abs=1e-6)
+
+
+@given(st.integers(1, 5), st.integers(0, 3), SEEDS)
+def test_two_sweeps_are_the_papers_three_phases_on_complete_trees(fanout, height, seed):
+    rng, tree = np.random.default_rng(seed), RegularTree(1000, 1, ((fanout,),) * height)
+    epsilons = rng.uniform(0.1, 2, height + 1)  # of the leaves first, as the paper counts
+    noisy = rng.normal(0, 100, tree.size).round()
+    got = least_squares(tree.first_child, noisy, 2 / epsilons[height - tree.node_level] ** 2)
+    assert got == pytest.approx(naive.three_phases(tree.first_child, noisy, epsilons), rel=1e-9, abs=1e-9)
+
+
+@given(family_trees(), SEEDS)
+def test_combine_up_finds_what_each_subtree_says_of_its_root(first_child, seed):
+    noisy, variance = random_measurements(first_child, seed)
+    _, got = combined(first_child, noisy, variance)
+    assert got == pytest.approx(naive.subtree_variance(first_child, variance), rel=1e-6)
+
+
+@given(family_trees(), SEEDS)
+def test_estimate_variances_are_the_dense_ones(first_child, seed):
+    noisy, variance = random_measurements(first_child, seed)
+    got = np.empty(len(noisy))
+    sweeps.estimate_variances(first_child, combined(first_child, noisy, variance)[1], got)
+    assert got == pytest.approx(np.diag(naive.covariance(first_child, variance)), rel=1e-6)
+
+
+DEEP_TREES = st.integers(1, 6).map(lambda fanout: RegularTree(6**4, 1, ((fanout,),) * 4).first_child)
+
+
+@given(family_trees() | DEEP_TREES, SEEDS)
+def test_rounding_keeps_sums_exact_and_moves_nobody_more_than_one_and_a_half_quanta(first_child, seed):
+    noisy, variance = random_measurements(first_child, seed)
+    exact = least_squares(first_child, noisy * 1e3, variance)
+    rounded = exact.copy()
+    sweeps.round_down(first_child, rounded, QUANTUM)
+    assert np.array_equal(rounded / QUANTUM, np.rint(rounded / QUANTUM))
+    assert np.abs(rounded - exact).max() <= 1.5 * QUANTUM + 1e-9
+    for v in range(len(exact)):
+        below = naive.children(first_child, v)
+        if below:
+            assert rounded[below].sum() == rounded[v]
+
+
+# Boxes
+
+
+@given(st.integers(1, 4), st.integers(1, 8), SEEDS)
+def test_place_boxes_cuts_boxes_to_the_domain_and_finds_the_first_bad_one(axes, count, seed):
+    rng = np.random.default_rng(seed)
+    lo, hi = rng.uniform(-9, 0, axes), rng.uniform(1, 9, axes)
+    side = 2 ** int(rng.integers(1, 31))
+    lines = lo + (hi - lo) * rng.integers(0, side + 1, (3, axes)) / side  # grid lines, as rounding leaves them
+    ends = [*rng.uniform(-12, 12, 9), *lines.ravel(), -np.inf, np.inf]
+    given_boxes = rng.choice(ends, (count, 2, axes))
+    if rng.random() < 0.7:
+        given_boxes.sort(axis=1)
+    given_boxes = given_boxes.reshape(count, 2 * axes)
+    if rng.random() < 0.3:
+        given_boxes[rng.integers(count), rng.integers(2 * axes)] = np.nan
+    out = np.empty(given_boxes.shape)
+    expected, first_bad = naive.place_boxes(given_boxes, lo, hi, side)
+    assert boxes.place_boxes(given_boxes, lo, hi, side, out) == first_bad
+    if first_bad < 0:
+        assert np.array_equal(out, expected)
+
+
+@given(regular_trees(most_axes=4, even=True, most_nodes=120), SEEDS)
+def test_a_summed_area_table_gives_the_sum_of_covered_leaves(tree, seed):
+    rng, grid = np.random.default_rng(seed), tree.grid(tree.height)
+    leaves = rng.normal(0, 100, grid).round()
+    table = np.pad(leaves, [(1, 0)] * tree.axes)
+    for a in range(tree.axes):
+        table = table.cumsum(axis=a)
+    queries = random_queries(seed, tree.axes, ends_on_and_off_the_lines(1.0)) * np.tile(grid, 2)
+    got = np.empty(len(queries))
+    boxes.look_up(table.ravel(), np.array(grid), queries, got)
+    cells = list(np.ndindex(grid))
+    for query, answer in zip(queries, got, strict=True):
+        expected = sum(naive.covered(c, np.add(c, 1), query) * leaves[c] for c in cells)
+        assert answer == pytest.approx(expected, rel=1e-9, abs=1e-8)
+
+
+@given(regular_trees(most_axes=4, even=True, most_nodes=120), SEEDS)
+def test_grid_variance_is_the_dense_quadratic_form(tree, seed):
+    rng = np.random.default_rng(seed)
+    by_level = np.exp(rng.normal(0, 1, tree.height + 1))
+    by_level[:-1][rng.random(tree.height) < 0.3] = np.inf
+    variance = by_level[tree.node_level]
+    _, v = combined(tree.first_child, np.zeros(tree.size), variance)
+    grids = np.array([tree.grid(i) for i in range(tree.height + 1)])
+    queries = random_queries(seed, tree.axes, ends_on_and_off_the_lines(1.0))
+    got = np.empty(len(queries))
+    boxes.grid_variance(grids, v[np.array(tree.level_start[:-1])], queries, got)
+    expected = [naive.box_variance(tree, variance, q * SIDE) for q in queries]
+    assert got == pytest.approx(expected, rel=1e-8, abs=1e-10)
+
+
+@given(trees(most_nodes=100), SEEDS)
+def test_walk_variance_is_the_dense_quadratic_form(tree, seed):
+    noisy, variance = random_measurements(tree.first_child, seed)
+    _, v = combined(tree.first_child, noisy, variance)
+    queries = random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE))
+    got = np.empty(len(queries))
+    boxes.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, got)
+    expected = [naive.box_variance(tree, variance, q) for q in queries]
+    assert got == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@given(trees(), SEEDS)
+def test_walk_is_the_canonical_range_query(tree, seed):
+    noisy, variance = random_measurements(tree.first_child, seed)
+    value = np.where(np.isfinite(variance), noisy, np.nan)  # an unmeasured node must not be asked
+    queries = random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE))
+    got, spread = np.empty(len(queries)), np.empty(len(queries))
+    boxes.walk(tree.first_child, tree.lo, tree.hi, value, variance, queries, got, spread)
+    expected = np.array([naive.range_query(tree, value, variance, q) for q in queries])
+    assert got == pytest.approx(expected[:, 0], rel=1e-9, abs=1e-9)
+    assert spread == pytest.approx(expected[:, 1], rel=1e-9, abs=1e-9)
+
+
+@given(trees(), SEEDS)
+def test_covered_is_the_fraction_inside(tree, seed):
+    for query in random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE)):
+        for v in range(tree.size):
+            assert boxes.covered(tree.lo, tree.hi, v, query) == pytest.approx(
+                naive.covered(tree.lo[v], tree.hi[v], query), rel=1e-12
+            )
+
+
+@given(trees(most_axes=2, least_axes=2), SEEDS)
+def test_paint_shows_the_lowest_nodes_that_are_shown(tree, seed):
+    rng = np.random.default_rng(seed)
+    shown, density = rng.random(tree.size) < 0.5, rng.random(tree.size)
+    image = np.full((SIDE, SIDE), -1.0)
+    painting.paint(tree.first_child, tree.lo, tree.hi, shown, density, image)
+    pixels = rng.integers(0, SIDE, (100, 2))
+    expected = [naive.paint(tree, shown, density, -1.0, pixel) for pixel in pixels]
+    assert np.array_equal(image[pixels[:, 1], pixels[:, 0]], expected, equal_nan=True)

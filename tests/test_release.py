@@ -1,0 +1,262 @@
+"""The owner's verb on arrays: what is spent, what is refused, what always works."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import naive
+import veilmap as vm
+from veilmap.errors import TooLarge
+from veilmap.method import METHODS
+from veilmap.testing import fixed_entropy
+
+PLANE = vm.Domain({"lon": (-10, 10), "lat": (0, 5)})
+RNG = np.random.default_rng(0)
+POINTS = PLANE.lo + RNG.random((500, 2)) * (PLANE.hi - PLANE.lo)
+EVERYWHERE = [-10, 0, 10, 5]
+
+
+def space(axes):
+    return vm.Domain({f"x{a}": (0, 1) for a in range(axes)})
+
+
+def charges(release):
+    return [(charge.what, charge.epsilon) for charge in release.privacy.ledger]
+
+
+# What is spent
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("height", [None, 0, 3])
+@pytest.mark.parametrize("epsilon", [0.1, "1/3", 7])
+def test_the_ledger_adds_up_to_epsilon_exactly(method, height, epsilon):
+    privacy = vm.release(POINTS, PLANE, epsilon, method, height).privacy
+    assert privacy.spent == privacy.epsilon == Fraction(str(epsilon))
+    assert privacy.mechanisms == ("discrete-laplace",)
+    assert privacy.delta == 0
+    assert privacy.private
+
+
+def test_a_height_that_is_not_given_is_paid_for_by_the_count_of_the_root():
+    release = vm.release(POINTS, PLANE, 0.5)
+    assert charges(release)[0] == ("counts of level 0", Fraction(1, 2) / 50)
+    assert [what for what, _ in charges(release)] == [f"counts of level {i}" for i in range(release.height + 1)]
+
+
+def test_a_chosen_height_follows_the_noisy_total():
+    few, many = RNG.random((10, 2)), RNG.random((10**5, 2))
+    with fixed_entropy(1):
+        assert vm.release(few, space(2), 1).height < vm.release(many, space(2), 1).height
+
+
+def test_a_given_height_shares_epsilon_by_the_methods_budget():
+    release = vm.release(POINTS, PLANE, 1, "quad-baseline", height=3)
+    assert charges(release) == [(f"counts of level {i}", Fraction(1, 4)) for i in range(4)]
+
+
+@pytest.mark.parametrize("estimate", vm.Estimate)
+@pytest.mark.parametrize(
+    ("budget", "paid"),
+    [(vm.Levels([0, 1, 0, 3]), {1: Fraction(1, 8), 3: Fraction(3, 8)}), (vm.LeafOnly(), {3: Fraction(1, 2)})],
+)
+def test_a_method_by_hand_may_skip_levels(estimate, budget, paid):
+    method = vm.Method(structure=vm.Quadtree(3), budget=budget, estimate=estimate)
+    release = vm.release(POINTS, PLANE, 0.5, method)
+    nodes = release.estimates
+    assert dict(charges(release)) == {f"counts of level {i}": epsilon for i, epsilon in paid.items()}
+    assert np.array_equal(np.isfinite(nodes.noise_variance), np.isin(nodes.tree.node_level, list(paid)))
+    assert not np.any(nodes.noisy_count[np.isinf(nodes.noise_variance)])
+    assert np.all(np.isfinite(release.count([[-3, 1, 4, 2], EVERYWHERE]).stderr))
+
+
+def test_a_method_by_hand_without_a_height_pays_for_one_too():
+    release = vm.release(POINTS, PLANE, 1, vm.Method(structure=vm.Quadtree(), budget=vm.LeafOnly()))
+    assert charges(release) == [
+        ("counts of level 0", Fraction(1, 50)),
+        (f"counts of level {release.height}", Fraction(49, 50)),
+    ]
+
+
+# What is published
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("axes", range(1, 9))
+def test_at_the_largest_epsilon_a_release_is_the_truth(method, axes):
+    points, domain = RNG.uniform(-0.1, 1.1, (60, axes)), space(axes)
+    with fixed_entropy(1):  # no level has less than ε = 14, where one count in a million has any noise
+        nodes = vm.release(points, domain, 100, method, height=3 if axes < 3 else 1).estimates
+    truth = naive.node_counts(points, domain, nodes.tree)
+    assert nodes.noisy_count.tolist() == truth
+    assert nodes.estimate == pytest.approx(truth, abs=1e-2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("axes", range(1, 9))
+def test_one_to_eight_axes_work_without_a_height(method, axes):
+    release = vm.release(RNG.random((50, axes)), space(axes), 1, method)
+    assert release.height >= 1
+    answer = release.count([0.0] * axes + [0.5] * axes)
+    assert np.all(answer.low <= answer.high)
+    assert answer.stderr > 0
+
+
+def test_the_default_is_quad_opt():
+    release = vm.release(POINTS, PLANE, 1, height=2)
+    assert release.method == vm.release(POINTS, PLANE, 1, "quad-opt", 2).method
+    assert release.method["name"] == "quad-opt"
+    assert release.consistent
+
+
+def test_height_and_prune_shape_the_tree():
+    assert vm.release(POINTS, PLANE, 1, height=4).estimates.tree.size == 1 + 4 + 16 + 64 + 256
+    pruned = vm.release(POINTS, PLANE, 1, height=4, prune=1e9)
+    assert pruned.estimates.tree.size == 1
+    assert pruned.height == 0
+    assert pruned.method["prune_below"] == 1e9
+    assert pruned.count(EVERYWHERE).estimate == pruned.estimates.estimate[0]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        np.empty((0, 2)),
+        np.full((20, 2), np.nan),
+        np.full((20, 2), np.inf),
+        np.full((20, 2), 99.0),
+        np.array([[np.nan, 1.0], [1.0, np.nan], [-11.0, 1.0], [1.0, 5.1]]),
+    ],
+    ids=["no rows", "all NaN", "all infinite", "all outside", "one bad coordinate each"],
+)
+@pytest.mark.parametrize("height", [None, 2])
+def test_points_without_a_place_count_nowhere(points, height):
+    with fixed_entropy(3):
+        release = vm.release(points, PLANE, 10, height=height)
+    answer = release.count(EVERYWHERE)
+    assert answer.low == 0
+    assert answer.high < 10
+
+
+@pytest.mark.parametrize("height", [None, 5])
+def test_points_all_in_one_place_are_found_there(height):
+    with fixed_entropy(4):
+        release = vm.release(np.full((10_000, 2), 2.5), PLANE, 1, height=height)
+    at, away = release.count([[0, 2.5, 10, 5], [-10, 0, 0, 2.5]]).estimate
+    assert at == pytest.approx(10_000, abs=200)
+    assert away == pytest.approx(0, abs=200)
+
+
+@pytest.mark.parametrize(
+    "same", [POINTS.tolist(), POINTS.astype(">f8"), np.asfortranarray(POINTS), POINTS[::-1]], ids=range(4)
+)
+def test_the_form_of_an_array_does_not_matter(same):
+    with fixed_entropy(5):
+        expected = vm.release(POINTS, PLANE, 1, height=3).estimates.noisy_count
+    with fixed_entropy(5):
+        assert np.array_equal(vm.release(same, PLANE, 1, height=3).estimates.noisy_count, expected)
+
+
+def test_whole_numbers_are_numbers_and_one_axis_may_be_flat():
+    flat, domain = np.arange(8), vm.Domain({"x": (0, 8)})
+    with fixed_entropy(6):
+        release = vm.release(flat, domain, 100, "quad-baseline", 3)
+    assert release.estimates.noisy_count[release.estimates.tree.is_leaf].tolist() == [1] * 8
+
+
+def test_the_points_are_left_as_they_were():
+    before = POINTS.copy()
+    vm.release(POINTS, PLANE, 1, height=2)
+    assert np.array_equal(POINTS, before)
+
+
+# Entropy
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("height", [None, 4])
+def test_the_same_fixed_entropy_gives_the_same_release(method, height):
+    def noisy_counts():
+        with fixed_entropy(7):
+            return vm.release(POINTS, PLANE, 0.5, method, height).estimates.noisy_count
+
+    assert np.array_equal(noisy_counts(), noisy_counts())
+
+
+def test_releases_differ_under_the_systems_entropy_and_under_one_fixed_entropy():
+    def two():
+        return [vm.release(POINTS, PLANE, 0.5, height=4).estimates.noisy_count for _ in range(2)]
+
+    assert not np.array_equal(*two())
+    with fixed_entropy(7):
+        assert not np.array_equal(*two())
+
+
+def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
+    with fixed_entropy(7):
+        fixed = vm.release(POINTS, PLANE, 0.5, height=2)
+    assert "NOT PRIVATE" in repr(fixed)
+    assert "NOT PRIVATE" in fixed.privacy.statement()
+    free = vm.release(POINTS, PLANE, 0.5, height=2)
+    assert repr(free) == "<Release quad-opt, epsilon=0.5, 21 nodes over lon=-10.0:10.0,lat=0.0:5.0>"
+    assert "0.5-differentially private for one row" in free.privacy.statement()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"epsilon": 0}, "epsilon must be a number from 1e-06 to 100, got 0"),
+        ({"epsilon": None}, "epsilon must be a number"),
+        ({"domain": {"lon": (-10, 10), "lat": (0, 5)}}, r"must be a veilmap.Domain, got dict: it is never taken from"),
+        ({"domain": None}, r"must be a veilmap.Domain, got NoneType"),
+        ({"method": "quad-otp"}, "no method 'quad-otp'. Did you mean 'quad-opt'"),
+        ({"method": 7}, r"a name or a veilmap.Method, got int"),
+        ({"method": METHODS["quad-geo"], "height": 3}, "height and prune go with a method's name"),
+        ({"method": METHODS["quad-geo"], "prune": 3}, "height and prune go with a method's name"),
+        ({"height": -1}, "0 or more, got -1"),
+        ({"height": 2.0}, r"whole number, got 2\.0"),
+        ({"height": True}, "whole number, got True"),
+        ({"height": "3"}, "whole number, got '3'"),
+        ({"height": 31}, "halved 30 times along each axis, got height=31: choose a smaller one"),
+        ({"height": 10**9}, "halved 30 times"),
+        ({"prune": float("nan")}, "pruning threshold must be a finite number, got nan"),
+        ({"points": POINTS[:, :1]}, r"2 axes \(lon, lat\) must have a column for each, got 1"),
+        ({"points": np.ones((3, 5))}, r"must have a column for each, got 5"),
+        ({"points": POINTS[:, 0]}, "must have a column for each, got 1 dimensions and not 2"),
+        ({"points": POINTS[None]}, "must have a column for each, got 3 dimensions and not 2"),
+        ({"points": POINTS.astype(str)}, "Points must be numbers, got an array of type str"),
+        ({"points": POINTS > 0}, "Points must be numbers, got an array of type bool"),
+        ({"points": POINTS.astype(complex)}, "Points must be numbers, got an array of type complex128"),
+        ({"points": np.zeros((3, 2), "datetime64[s]")}, "Points must be numbers, got an array of type datetime64"),
+        (
+            {"method": vm.Method(structure=vm.Quadtree(3), budget=vm.Levels([1, 1]))},
+            "height 3 has 4 levels, but 2 shares were given",
+        ),
+    ],
+)
+def test_a_bad_argument_is_refused_with_a_sentence(changed, sentence):
+    arguments = {"points": POINTS, "domain": PLANE, "epsilon": 1} | changed
+    with pytest.raises(vm.BadInput, match=sentence):
+        vm.release(**arguments)
+
+
+@pytest.mark.parametrize(("axes", "height"), [(2, 25), (8, 7), (1, 30)])
+def test_a_tree_too_large_for_memory_is_refused_with_its_size(axes, height, monkeypatch):
+    monkeypatch.setattr("veilmap.publish.free_memory", lambda: 2**30)
+    with pytest.raises(TooLarge, match=r"would take \S+ GiB of memory; 1 GiB are free: choose a smaller height"):
+        vm.release(np.empty((0, axes)), space(axes), 1, height=height)
+
+
+def test_a_refused_release_never_opens_the_points():
+    class Untouchable:
+        def __getattr__(self, name):
+            raise AssertionError(f"the points were asked for {name}")
+
+    with pytest.raises(vm.BadInput, match="epsilon"):
+        vm.release(Untouchable(), PLANE, -1)

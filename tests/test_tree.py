@@ -1,0 +1,133 @@
+"""Boxes that partition the domain, whatever the cuts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilmap.tree import CutTree, RegularTree
+
+SIDE = 144  # of the trees below: room for uneven cuts as well as even ones
+
+
+@st.composite
+def regular_trees(draw, most_axes=8, even=False, most_nodes=300, least_axes=1):
+    """Trees of any height and any cuts that stay small; ``even`` ones have nodes of one size a level."""
+    axes = draw(st.integers(least_axes, most_axes))
+    tree = RegularTree(SIDE, axes)
+    parts = st.tuples(*[st.sampled_from((1, 2, 3) if even else (1, 2, 3, 5))] * axes)
+    for cut in draw(st.lists(parts, max_size=4)):
+        grown = tree.refine(cut)
+        fits = all(SIDE % g == 0 if even else g <= SIDE for g in grown.grid(grown.height))
+        tree = grown if grown.size <= most_nodes and fits else tree
+    return tree
+
+
+@st.composite
+def trees(draw, most_axes=4, most_nodes=150, least_axes=1):
+    """Any trees: of any height, any cuts, and with leaves on any level."""
+    whole = draw(regular_trees(most_axes, most_nodes=most_nodes, least_axes=least_axes))
+    stops = draw(st.lists(st.integers(0, whole.size - 1), max_size=5))
+    return whole.pruned(np.isin(np.arange(whole.size), stops))[0]
+
+
+def assert_leaves_partition_the_domain(tree, side):
+    lo, hi = tree.lo[tree.is_leaf], tree.hi[tree.is_leaf]
+    assert np.all((lo >= 0) & (lo < hi) & (hi <= side))
+    assert sum(math.prod(w) for w in (hi - lo).tolist()) == side ** lo.shape[1]
+    overlap = np.minimum(hi[:, None], hi) > np.maximum(lo[:, None], lo)
+    assert np.array_equal(overlap.all(axis=2), np.eye(len(lo), dtype=bool))
+
+
+@given(regular_trees())
+def test_leaves_of_a_regular_tree_partition_the_domain(tree):
+    assert_leaves_partition_the_domain(tree, SIDE)
+
+
+@given(trees())
+def test_leaves_of_a_pruned_tree_partition_the_domain(tree):
+    assert_leaves_partition_the_domain(tree, SIDE)
+
+
+@pytest.mark.parametrize(("axes", "height"), [(1, 8), (2, 4), (3, 3), (4, 2), (5, 1), (6, 1), (7, 1), (8, 1)])
+def test_leaves_of_halvings_are_equal_and_partition_the_domain(axes, height):
+    tree = RegularTree(2**height, axes, ((2,) * axes,) * height)
+    assert tree.size == sum(2 ** (axes * i) for i in range(height + 1))
+    assert_leaves_partition_the_domain(tree, 2**height)
+    assert np.all(tree.hi[tree.is_leaf] - tree.lo[tree.is_leaf] == 1)
+
+
+@given(regular_trees())
+def test_a_regular_tree_equals_the_tree_that_refine_writes_out(tree):
+    written = reduce(lambda grown, parts: grown.refine(parts), tree.splits, CutTree.root(SIDE, tree.axes))
+    assert tree.level_start == written.level_start
+    for name in ("lo", "hi", "children", "first_child", "parent", "is_leaf", "node_level"):
+        assert np.array_equal(getattr(tree, name), getattr(written, name)), name
+
+
+@given(trees())
+def test_children_parents_and_levels_agree(tree):
+    assert tree.level_start[:2] == (0, 1)
+    assert tree.size == len(tree.children) == tree.level_start[-1]
+    assert tree.height == len(tree.level_start) - 2
+    assert tree.parent[0] == -1
+    for v in range(tree.size):
+        below = np.arange(tree.first_child[v], tree.first_child[v + 1])
+        assert len(below) == tree.children[v]
+        assert tree.is_leaf[v] == (len(below) == 0)
+        assert np.all(tree.parent[below] == v)
+        assert np.all(tree.node_level[below] == tree.node_level[v] + 1)
+        assert np.all((tree.lo[v] <= tree.lo[below]) & (tree.hi[below] <= tree.hi[v]))
+    for i in range(tree.height + 1):
+        assert np.all(tree.node_level[tree.level(i)] == i)
+
+
+@given(regular_trees(even=True))
+def test_offsets_find_the_node_at_every_grid_coordinate(tree):
+    for i in range(tree.height + 1):
+        grid, offsets = tree.grid(i), tree.offsets(i)
+        assert math.prod(grid) == tree.level_start[i + 1] - tree.level_start[i]
+        for place in itertools.product(*map(range, grid)):
+            node = tree.level_start[i] + sum(o[x] for o, x in zip(offsets, place, strict=True))
+            assert tree.lo[node].tolist() == [x * SIDE // g for x, g in zip(place, grid, strict=True)]
+            assert tree.hi[node].tolist() == [(x + 1) * SIDE // g for x, g in zip(place, grid, strict=True)]
+
+
+@given(regular_trees(most_axes=3), st.data())
+def test_pruning_keeps_a_node_exactly_when_no_node_above_it_stops(tree, data):
+    stop = np.array(data.draw(st.lists(st.booleans(), min_size=tree.size, max_size=tree.size)))
+    pruned, stays = tree.pruned(stop)
+
+    def stopped_above(v):
+        return v > 0 and (stop[tree.parent[v]] or stopped_above(tree.parent[v]))
+
+    assert stays.tolist() == [not stopped_above(v) for v in range(tree.size)]
+    assert np.array_equal(pruned.lo, tree.lo[stays])
+    assert np.array_equal(pruned.hi, tree.hi[stays])
+    assert np.array_equal(pruned.is_leaf, (stop | tree.is_leaf)[stays])
+    assert_leaves_partition_the_domain(pruned, SIDE)
+
+
+def test_uneven_cuts_differ_by_one_cell_at_most():
+    tree = CutTree.root(10, 1).refine((3,)).refine((2,))
+    assert tree.lo[1:4, 0].tolist() == [0, 3, 6]
+    assert tree.hi[1:4, 0].tolist() == [3, 6, 10]
+    assert (tree.hi - tree.lo)[4:, 0].tolist() == [1, 2, 1, 2, 2, 2]
+
+
+def test_refine_leaves_the_old_tree_as_it_was():
+    root = CutTree.root(8, 2)
+    root.refine((2, 2))
+    assert root.size == 1
+    assert root.is_leaf.tolist() == [True]
+
+
+def test_a_box_cannot_be_cut_into_more_parts_than_it_has_cells():
+    with pytest.raises(ValueError, match=r"too few cells to be cut into \(3, 1\) parts"):
+        CutTree.root(2, 2).refine((3, 1))

@@ -1,0 +1,585 @@
+"""What the vault promises: charges that never exceed epsilon, points that cannot be looked at, and one way out."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import pickle
+import sys
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from auditor import least_epsilon
+from veilmap import budget
+from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
+from veilmap.domain import Domain
+from veilmap.errors import BadInput, BudgetSpent, UnreadableInput, VaultFailure, VeilmapError
+from veilmap.method import Estimate, Method, named
+from veilmap.structures import Quadtree
+from veilmap.testing import fixed_entropy
+from veilmap.vault import Ledger, NoisyTree, Sealed, measure, noise_variance, seal
+from veilmap.vault.noise import discrete_laplace
+
+GATE = sys.modules[measure.__module__]  # the module, not the function of the same name
+SQUARE = Domain({"x": (0, 1), "y": (0, 1)})
+HALF = Fraction(1, 2)
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise at all: what is left is what was counted."""
+    monkeypatch.setattr(GATE, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+
+
+def some_points(n: int = 500, axes: int = 2) -> NDArray[np.float64]:
+    return np.random.default_rng(5).random((n, axes)) ** 2
+
+
+# --- ledger -----------------------------------------------------------------------------------------------------
+
+
+def test_ledger_is_exact() -> None:
+    ledger = Ledger(Fraction(1, 10))
+    for k in range(10):
+        ledger.charge(f"part {k}", "test", Fraction(1, 100))
+    assert ledger.left == 0  # ten floats of 0.01 are not 0.1
+    assert sum(c.epsilon for c in ledger.charges) == Fraction(1, 10)
+    with pytest.raises(BudgetSpent):
+        ledger.charge("one more", "test", Fraction(1, 10**30))
+
+
+def test_ledger_refuses_overspending_in_a_sentence_and_stays_as_it_was() -> None:
+    ledger = Ledger(HALF)
+    ledger.charge("counts of level 0", "test", Fraction(1, 4))
+    with pytest.raises(BudgetSpent, match=r"^counts of level 3 needs epsilon=0\.5 but only 0\.25 is left: .*\.$"):
+        ledger.charge("counts of level 3", "test", HALF)
+    assert ledger.left == Fraction(1, 4)
+    assert [c.what for c in ledger.charges] == ["counts of level 0"]
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1, 3)], ids=str)
+def test_ledger_refuses_a_charge_of_nothing(epsilon: Fraction) -> None:
+    ledger = Ledger(HALF)
+    with pytest.raises(BudgetSpent, match="more than epsilon=0"):
+        ledger.charge("counts", "test", epsilon)
+    assert (ledger.left, ledger.charges) == (HALF, ())
+
+
+def test_charges_cannot_be_changed() -> None:
+    ledger = Ledger(HALF)
+    ledger.charge("counts", "test", HALF)
+    with pytest.raises(AttributeError):
+        ledger.charges[0].epsilon = Fraction(0)  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        ledger.left = Fraction(1)  # type: ignore[misc]
+    assert isinstance(ledger.charges, tuple)
+
+
+@given(st.lists(st.fractions(0, 1, max_denominator=50), max_size=30), st.fractions(Fraction(1, 50), 3))
+def test_ledger_never_lets_more_than_the_total_through(asked: list[Fraction], total: Fraction) -> None:
+    ledger = Ledger(total)
+    for part in asked:
+        try:
+            ledger.charge("counts", "test", part)
+        except BudgetSpent:
+            assert part == 0 or part > ledger.left
+    assert sum((c.epsilon for c in ledger.charges), Fraction(0)) + ledger.left == total
+    assert ledger.left >= 0
+
+
+BUDGETS = [Uniform(), Geometric(), Geometric(ratio=0.3), Geometric(ratio=7.7), LeafOnly()]
+TOTALS = [Fraction(1, 10), Fraction(1, 3), Fraction(7, 5)]
+
+
+@pytest.mark.parametrize("shares", BUDGETS, ids=str)
+@pytest.mark.parametrize("height", [0, 1, 2, 3, 5, None], ids=str)
+def test_levels_spend_exactly_the_total(shares: budget.LevelBudget, height: int | None) -> None:
+    for axes, total in itertools.product((1, 2, 3), TOTALS):
+        domain = Domain({f"a{k}": (0, 1) for k in range(axes)}, bits=5)
+        noisy = measure(seal(some_points(axes=axes), domain), Method(structure=Quadtree(height), budget=shares), total)
+        assert sum(c.epsilon for c in noisy.charges) == total
+        assert all(isinstance(c.epsilon, Fraction) and c.epsilon > 0 for c in noisy.charges)
+        # one charge for each level that was measured, and each level's noise is that of its charge
+        measured = [
+            i for i in range(noisy.tree.height + 1) if np.isfinite(noisy.noise_variance[noisy.tree.level(i)][0])
+        ]
+        assert [c.what for c in noisy.charges] == [f"counts of level {i}" for i in measured]
+        for level, charge in zip(measured, noisy.charges, strict=True):
+            assert (noisy.noise_variance[noisy.tree.level(level)] == noise_variance(charge.epsilon)).all()
+
+
+@pytest.mark.parametrize("shares", [[1, 2, 3], ["0.1", 0, "0.7"], [0, 0, 1], [Fraction(1, 3), 1, 1]], ids=str)
+def test_levels_by_hand_spend_exactly_the_total(shares: list[object]) -> None:
+    for total in TOTALS:
+        method = Method(structure=Quadtree(2), budget=Levels(shares))
+        noisy = measure(seal(some_points(), SQUARE), method, total)
+        assert sum(c.epsilon for c in noisy.charges) == total
+
+
+def test_shares_add_up_exactly_and_in_proportion() -> None:
+    weights = (Fraction(1, 3), Fraction(0), Fraction(5, 7))
+    parts = budget.share(Fraction(1, 10), weights)
+    assert sum(parts) == Fraction(1, 10)
+    assert parts[1] == 0
+    assert parts[0] * weights[2] == parts[2] * weights[0]
+
+
+@pytest.mark.parametrize("weights", [(), (Fraction(0),), (Fraction(-1), Fraction(2)), (Fraction(1), Fraction(-1))])
+def test_shares_of_nothing_or_of_less_are_refused(weights: tuple[Fraction, ...]) -> None:
+    with pytest.raises(BadInput):
+        budget.share(Fraction(1), weights)
+
+
+@given(st.lists(st.fractions(0, 5), min_size=1, max_size=12).filter(any), st.fractions(Fraction(1, 10**6), 100))
+def test_shares_always_add_up(weights: list[Fraction], total: Fraction) -> None:
+    parts = budget.share(total, tuple(weights))
+    assert sum(parts) == total
+    assert min(parts) >= 0
+    assert [p == 0 for p in parts] == [w == 0 for w in weights]
+
+
+# --- sealed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        len,
+        iter,
+        list,
+        lambda s: s[0],
+        lambda s: 0.5 in s,
+        np.asarray(0.0).__add__,
+        pickle.dumps,
+        lambda s: pickle.dumps(s, protocol=0),
+        copy.copy,
+        copy.deepcopy,
+        vars,
+        lambda s: s + s,
+        float,
+        memoryview,
+        lambda s: s == 3 or s.points,
+        lambda s: np.asarray(s, dtype=float),
+    ],
+)
+def test_sealed_points_cannot_be_looked_at(look) -> None:
+    with pytest.raises((TypeError, AttributeError)) as caught:
+        look(seal(some_points(), SQUARE))
+    assert "500" not in str(caught.value)
+
+
+def test_sealed_points_show_only_their_domain() -> None:
+    sealed = seal(some_points(), SQUARE)
+    for text in (repr(sealed), str(sealed), f"{sealed}", f"{[sealed]}"):
+        assert text.strip("[]") == "Sealed(x=0.0:1.0,y=0.0:1.0)"
+    assert repr(seal(some_points(3), SQUARE)) == repr(sealed)
+    assert "0." not in repr(sealed._engine) or "array" not in repr(sealed._engine)
+    assert str(float(some_points()[0, 0])) not in repr(sealed._engine)
+
+
+def test_sealed_points_have_no_public_name_but_the_domain() -> None:
+    assert [name for name in dir(seal(some_points(), SQUARE)) if not name.startswith("_")] == ["domain"]
+
+
+# --- measure: what is counted -----------------------------------------------------------------------------------
+
+
+def naive_counts(points: NDArray[np.float64], domain: Domain, noisy: NoisyTree) -> list[int]:
+    """Node by node, point by point, in exact arithmetic."""
+
+    def cell(x: float, lo: float, hi: float) -> int | None:
+        if not (math.isfinite(x) and lo <= x <= hi):
+            return None
+        part = (Fraction(x) - Fraction(lo)) / (Fraction(hi) - Fraction(lo))
+        return min(math.floor(part * domain.side), domain.side - 1)
+
+    cells = [[cell(x, a.lo, a.hi) for x, a in zip(row, domain.axes, strict=True)] for row in points.tolist()]
+    inside = np.array([row for row in cells if None not in row], np.int64).reshape(-1, domain.dimensions)
+    boxes = zip(noisy.tree.lo, noisy.tree.hi, strict=True)
+    return [int(((low <= inside) & (inside < high)).all(axis=1).sum()) for low, high in boxes]
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("height", [0, 1, 3, None], ids=str)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_counts_are_exact_before_noise(axes: int, height: int | None) -> None:
+    domain = Domain({f"a{k}": (0, 2 ** (k + 1)) for k in range(axes)}, bits=4)
+    points = np.random.default_rng(axes).normal(1, 0.8, (400, axes))
+    points[:40] = np.random.default_rng(0).integers(-1, 6, (40, axes))  # on and beyond the edges
+    points[40, 0], points[41, -1], points[42, 0] = np.nan, np.inf, -np.inf
+    noisy = measure(seal(points, domain), Method(structure=Quadtree(height)), HALF)
+    want = naive_counts(points, domain, noisy)
+    assert noisy.noisy_count.tolist() == want
+    assert want[0] < len(points)
+
+
+small = st.floats(-0.25, 1.25, width=32) | st.sampled_from([0.0, 0.5, 1.0, np.nan, np.inf, np.nextafter(0.5, 0)])
+
+
+@pytest.mark.usefixtures("silence")
+@settings(max_examples=60, suppress_health_check=[])
+@given(points=st.lists(st.tuples(small, small), min_size=1, max_size=12), height=st.integers(0, 3))
+def test_one_row_more_changes_one_node_a_level_by_one(points: list[tuple[float, float]], height: int) -> None:
+    """The sensitivity on which the whole promise rests."""
+    method = named("quad-opt", height=height)
+    with_row = measure(seal(np.array(points), SQUARE), method, HALF)
+    without = measure(seal(np.array(points).reshape(-1, 2)[:-1], SQUARE), method, HALF)
+    change = with_row.noisy_count - without.noisy_count
+    inside = all(0 <= x <= 1 for x in points[-1])
+    for level in range(height + 1):
+        here = change[with_row.tree.level(level)]
+        assert sorted(here.tolist()) == [0] * (len(here) - 1) + [int(inside)]
+
+
+@pytest.mark.usefixtures("silence")
+def test_unmeasured_level_says_nothing() -> None:
+    method = Method(structure=Quadtree(2), budget=Levels([1, 0, 1]))
+    noisy = measure(seal(some_points(), SQUARE), method, HALF)
+    middle = noisy.tree.level(1)
+    assert (noisy.noisy_count[middle] == 0).all()
+    assert np.isinf(noisy.noise_variance[middle]).all()
+    assert noisy.noisy_count[0] == 500
+    assert [c.what for c in noisy.charges] == ["counts of level 0", "counts of level 2"]
+
+
+@pytest.mark.usefixtures("silence")
+def test_counts_of_chosen_heights_are_no_view_of_finer_ones() -> None:
+    noisy = measure(seal(some_points(), SQUARE), named("quad-opt"), HALF)
+    assert noisy.noisy_count.base is None
+    assert len(noisy.noisy_count) == noisy.tree.size
+
+
+@dataclass(frozen=True)
+class FewWeights:
+    """A careless budget: it forgets the levels below the root."""
+
+    given: int
+
+    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+        return (Fraction(1),) * self.given
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("height", [2, None], ids=str)
+@pytest.mark.parametrize("given", [0, 1, 2, 9, 40])
+def test_level_that_nobody_paid_for_is_not_published(given: int, height: int | None) -> None:
+    """Budgets are open to anyone: a bug in one may cost accuracy, never a level without noise."""
+    method = Method(structure=Quadtree(height), budget=FewWeights(given))
+    sealed = seal(some_points(), Domain({"x": (0, 1), "y": (0, 1)}, bits=5))
+    try:
+        noisy = measure(sealed, method, HALF)
+    except (BadInput, VaultFailure):
+        return
+    paid = {c.what for c in noisy.charges}
+    for level in range(noisy.tree.height + 1):
+        if f"counts of level {level}" not in paid:
+            assert (noisy.noisy_count[noisy.tree.level(level)] == 0).all()
+            assert np.isinf(noisy.noise_variance[noisy.tree.level(level)]).all()
+
+
+@dataclass(frozen=True)
+class Shifting:
+    """A careless structure: its trees of different heights are cut in different ways."""
+
+    height: int | None = None
+
+    def finest(self, bits: int, dimensions: int) -> int:
+        return 3
+
+    def choose(self, noisy_total: int, epsilon: float, finest: int, dimensions: int) -> int:
+        return 2
+
+    def splits(self, height: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
+        return ((2,) * dimensions,) * (height - 1) + ((4,) * dimensions,)
+
+
+def counts_every_row_once(structure: object) -> bool:
+    """Whether a release with this structure is refused, or counts every row once a level."""
+    try:
+        noisy = measure(seal(some_points(), SQUARE), Method(structure=structure, budget=Uniform()), HALF)  # type: ignore[arg-type]
+    except (BadInput, VaultFailure):
+        return True
+    tree = noisy.tree
+    return all(noisy.noisy_count[tree.level(i)].sum() == 500 for i in range(tree.height + 1))
+
+
+@pytest.mark.usefixtures("silence")
+def test_structure_whose_trees_do_not_fit_each_other_cannot_count_a_row_twice() -> None:
+    assert counts_every_row_once(Shifting())
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A structure with cuts of its own."""
+
+    parts: tuple[tuple[int, ...], ...]
+
+    @property
+    def height(self) -> int:
+        return len(self.parts)
+
+    def splits(self, height: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
+        return self.parts
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("parts", [((4, 4),), ((2, 2), (4, 4)), ((3, 3),), ((2, 4),)], ids=str)
+def test_structure_that_does_not_halve_is_refused_or_counted_right(parts: tuple[tuple[int, ...], ...]) -> None:
+    points = some_points()
+    try:
+        noisy = measure(seal(points, SQUARE), Method(structure=Cut(parts), budget=Uniform()), HALF)  # type: ignore[arg-type]
+    except (BadInput, VaultFailure):
+        return
+    assert noisy.noisy_count.tolist() == naive_counts(points, SQUARE, noisy)
+
+
+# --- measure: charge, then noise --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("height", [3, None], ids=str)
+def test_every_level_is_charged_before_its_noise_is_drawn(monkeypatch: pytest.MonkeyPatch, height: int | None) -> None:
+    events: list[tuple[str, Fraction]] = []
+    charge = Ledger.charge
+
+    def charged(self: Ledger, what: str, mechanism: str, epsilon: Fraction) -> None:
+        charge(self, what, mechanism, epsilon)
+        events.append(("charge", epsilon))
+
+    def drawn(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
+        events.append(("noise", epsilon))
+        return discrete_laplace(epsilon, n, keys)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ledger, "charge", charged)
+    monkeypatch.setattr(GATE, "discrete_laplace", drawn)
+    noisy = measure(
+        seal(some_points(), Domain({"x": (0, 1), "y": (0, 1)}, bits=5)), named("quad-opt", height=height), HALF
+    )
+    charges, draws = ([e for kind, e in events if kind == k] for k in ("charge", "noise"))
+    assert charges == draws == [c.epsilon for c in noisy.charges]
+    for k, (kind, _) in enumerate(events):
+        if kind == "noise":  # by then its own charge stands in the ledger
+            seen = [kind for kind, _ in events[: k + 1]]
+            assert seen.count("charge") >= seen.count("noise")
+
+
+def test_refused_charge_draws_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Fraction] = []
+
+    def draw(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
+        drawn.append(epsilon)
+        return np.zeros(n, np.int64)
+
+    monkeypatch.setattr(GATE, "Ledger", lambda epsilon: Ledger(epsilon / 2))
+    monkeypatch.setattr(GATE, "discrete_laplace", draw)
+    with pytest.raises(BudgetSpent, match="but only"):
+        measure(seal(some_points(), SQUARE), Method(structure=Quadtree(3), budget=Uniform()), HALF)
+    assert sum(drawn) <= HALF / 2
+
+
+def test_noise_is_drawn_for_each_node_on_its_own() -> None:
+    noisy = measure(seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10))
+    assert independent(noisy.noisy_count[noisy.tree.level(8)])
+    assert independent(noisy.noisy_count[noisy.tree.level(7)])
+    again = measure(seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10))
+    assert np.mean(noisy.noisy_count == again.noisy_count) < 0.05
+
+
+def independent(draws: NDArray[np.int64]) -> bool:
+    """No node repeats another one near it: at lags up to 64, no correlation beyond 7 standard errors."""
+    x = (draws - draws.mean()) / draws.std()
+    return all(abs(np.mean(x[lag:] * x[:-lag])) < 7 / math.sqrt(len(x)) for lag in range(1, 65))
+
+
+def test_noise_shared_by_siblings_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
+        return np.repeat(discrete_laplace(epsilon, -(-n // 4), keys), 4)[:n]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(GATE, "discrete_laplace", shared)
+    noisy = measure(seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10))
+    assert not independent(noisy.noisy_count[noisy.tree.level(8)])
+
+
+def test_only_the_closed_set_of_noises_is_taken() -> None:
+    method = named("quad-opt", height=1)
+    object.__setattr__(method, "noise", "none")  # a Method would refuse it; so does the vault
+    with pytest.raises(BadInput, match="no noise called"):
+        measure(seal(some_points(), SQUARE), method, HALF)
+
+
+def test_fixed_entropy_is_marked() -> None:
+    with fixed_entropy(1):
+        assert not measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF).private
+    assert measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF).private
+
+
+# --- measure: when something breaks -----------------------------------------------------------------------------
+
+QUOTED = "the point at 0.123456789, row 4242"
+
+
+@dataclass
+class BrokenEngine:
+    """Fails while it holds the data open, as files and memory do."""
+
+    error: BaseException
+    secret: NDArray[np.float64]
+
+    def count_leaves(self, domain: object, tree: object, progress: object) -> NDArray[np.int64]:
+        rows = self.secret  # an open local variable, as in any real engine
+        try:
+            raise KeyError(QUOTED, rows)
+        except KeyError:
+            raise self.error  # noqa: B904 - libraries do so, and then a context hangs on
+
+
+def inner_frames(error: BaseException) -> list[str]:
+    """Functions of the vault's inside, or of engines and kernels, that a traceback still holds open."""
+    found, chain = [], [error]
+    while chain:
+        now = chain.pop()
+        chain += [e for e in (now.__cause__, now.__context__) if e is not None]
+        trace = now.__traceback__
+        while trace is not None:
+            frame = trace.tb_frame
+            if "count_leaves" in frame.f_code.co_name or "/veilmap/" in frame.f_code.co_filename.replace("\\", "/"):
+                arrays = [v for v in frame.f_locals.values() if isinstance(v, np.ndarray)]
+                if arrays or frame.f_code.co_name.startswith("_") or "count_leaves" in frame.f_code.co_name:
+                    found.append(frame.f_code.co_name)
+            trace = trace.tb_next
+    return found
+
+
+BREAKS = [
+    RuntimeError(QUOTED),
+    ValueError(QUOTED),
+    OSError(5, QUOTED),
+    UnicodeDecodeError("utf-8", QUOTED.encode(), 0, 1, QUOTED),
+    AssertionError(QUOTED),
+    StopIteration(QUOTED),
+]
+
+
+@pytest.mark.parametrize("error", BREAKS, ids=lambda e: type(e).__name__)
+def test_unexpected_error_says_its_kind_and_drags_nothing_along(error: Exception) -> None:
+    sealed = Sealed(BrokenEngine(error, some_points()), SQUARE)
+    with pytest.raises(VaultFailure) as caught:
+        measure(sealed, named("quad-opt", height=1), HALF)
+    failure = caught.value
+    assert type(error).__name__ in str(failure)
+    assert failure.args == (str(failure),)
+    assert "0.123" not in str(failure)
+    assert "4242" not in str(failure)
+    assert failure.__cause__ is None
+    assert failure.__context__ is None
+    assert not inner_frames(failure)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnreadableInput("A file is cut short."),
+        BudgetSpent("Spent."),
+        MemoryError("malloc of 4242"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_expected_error_drags_nothing_along_either(error: BaseException) -> None:
+    """A crash reporter that prints the local variables of a traceback must find none of the vault's."""
+    sealed = Sealed(BrokenEngine(error, some_points()), SQUARE)
+    with pytest.raises((VeilmapError, MemoryError, KeyboardInterrupt)) as caught:
+        measure(sealed, named("quad-opt", height=1), HALF)
+    assert "4242" not in str(caught.value)
+    assert not inner_frames(caught.value)
+    if isinstance(error, VeilmapError):
+        assert str(caught.value) == str(error)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, BadInput, MemoryError, KeyboardInterrupt], ids=lambda k: k.__name__)
+def test_error_after_counting_leaves_no_exact_count_in_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    def fail(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
+        raise kind("noise")
+
+    monkeypatch.setattr(GATE, "discrete_laplace", fail)
+    with pytest.raises((VeilmapError, MemoryError, KeyboardInterrupt)) as caught:
+        measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF)
+    assert not inner_frames(caught.value)
+
+
+def test_frames_that_hold_arrays_would_be_seen() -> None:
+    sealed = Sealed(BrokenEngine(RuntimeError(), some_points()), SQUARE)
+    with pytest.raises(RuntimeError) as caught:
+        sealed._count_leaves(None, None)  # type: ignore[arg-type]
+    assert inner_frames(caught.value)
+
+
+# --- the claim, from outside ------------------------------------------------------------------------------------
+
+CLAIM = Fraction(1)
+RUNS = 8_000
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """Rows whose leaves are known: an audit draws thousands of releases, and counting them is not its subject."""
+
+    leaves: tuple[int, ...]
+
+    def count_leaves(self, domain: object, tree: object, progress: object) -> NDArray[np.int64]:
+        return np.array(self.leaves, np.int64)
+
+
+def audited(height: int, estimate: Estimate = Estimate.LEAST_SQUARES) -> float:
+    """The lower bound for ε that outputs on two neighbours give: one row more in the first leaf."""
+    method = Method(structure=Quadtree(height), estimate=estimate)
+    domain = Domain({"x": (0, 1), "y": (0, 1)}, bits=4)
+    leaves = (3,) + (1,) * (4**height - 1)
+    scores = []
+    for extra in (0, 1):
+        sealed = Sealed(CountedRows((leaves[0] + extra, *leaves[1:])), domain)
+        scores.append([score(measure(sealed, method, CLAIM), leaves) for _ in range(RUNS)])
+    return least_epsilon(*map(np.array, scores))
+
+
+def score(noisy: NoisyTree, leaves: tuple[int, ...]) -> float:
+    """How much more likely the counts on the first leaf's path are with one row more there."""
+    total, here = 0.0, sum(leaves)
+    for level in range(noisy.tree.height + 1):
+        node = noisy.tree.level_start[level]  # the first leaf's ancestor: its nodes come first in every level
+        here = sum(leaves[: len(leaves) // 4**level])
+        epsilon = float(noisy.charges[level].epsilon)
+        total += epsilon * (abs(noisy.noisy_count[node] - here) - abs(noisy.noisy_count[node] - here - 1))
+    return total
+
+
+@pytest.mark.parametrize("height", [1, 2])
+def test_audit_finds_no_more_than_the_claim(height: int) -> None:
+    with fixed_entropy(20 + height):
+        bound = audited(height)
+    print(f"height {height}: epsilon ≥ {bound:.3f} of {CLAIM}")
+    assert 0.6 * CLAIM < bound <= CLAIM  # close below: the audit is sharp, and the budget is used
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(7, 10)], ids=["halved", "-30%"])
+def test_audit_catches_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch, scale: Fraction) -> None:
+    monkeypatch.setattr(GATE, "discrete_laplace", lambda epsilon, n, keys: discrete_laplace(epsilon / scale, n, keys))
+    with fixed_entropy(30):
+        bound = audited(1)
+    print(f"noise times {scale}: epsilon ≥ {bound:.3f} of {CLAIM}")
+    assert bound > CLAIM
+
+
+def test_audit_catches_a_level_that_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of the whole budget on each of two levels: twice the claim."""
+    monkeypatch.setattr(GATE, "discrete_laplace", lambda epsilon, n, keys: discrete_laplace(CLAIM, n, keys))
+    with fixed_entropy(31):
+        assert audited(1) > CLAIM
