@@ -10,11 +10,10 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform, share
+from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform
 from veilmap.errors import BadInput, near_misses
-from veilmap.structures import Quadtree, Structure
+from veilmap.structures import KdTree, Quadtree, Structure
 
-ROOT_SHARE = Fraction(1, 50)
 _LIKE = {"structure": "Quadtree(10)", "budget": "Geometric()"}
 
 
@@ -46,7 +45,7 @@ class Method:
         below = self.prune_below
         if below is not None and not _finite(below):
             raise BadInput(f"The pruning threshold must be a finite number, got {below!r}.")
-        for part, needs in (("structure", "splits"), ("budget", "weights")):
+        for part, needs in (("structure", "grow"), ("budget", "weights")):
             if not callable(getattr(getattr(self, part), needs, None)):
                 raise BadInput(f"The {part} of a method is a value like {_LIKE[part]}, got {getattr(self, part)!r}.")
         for part, kind in (("noise", Noise), ("estimate", Estimate)):
@@ -55,18 +54,6 @@ class Method:
 
         if isinstance(self.budget, Levels) and self.structure.height is None:
             raise BadInput("A share for each level needs a known number of levels: give the structure a height.")
-
-    def level_epsilons(self, epsilon: Fraction, height: int, dimensions: int) -> tuple[Fraction, ...]:
-        """What each level's counts may spend, root first; they add up to ``epsilon`` exactly.
-
-        When the height is still to be chosen, the root's count comes first, with a fixed share, and
-        pays for the choice; the other levels share the rest.
-        """
-        weights = self.budget.weights(height, dimensions)
-        if self.structure.height is not None:
-            return share(epsilon, weights)
-        root = epsilon * ROOT_SHARE
-        return (root, *share(epsilon - root, weights[1:]))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -90,7 +77,7 @@ class Method:
         )
 
 
-STRUCTURES: dict[str, type] = {"quadtree": Quadtree}
+STRUCTURES: dict[str, type] = {"quadtree": Quadtree, "kd-tree": KdTree}
 BUDGETS: dict[str, type] = {
     "uniform": Uniform,
     "geometric": Geometric,
@@ -106,6 +93,8 @@ METHODS: dict[str, Method] = {
         Method(name="quad-geo", structure=Quadtree(), estimate=Estimate.NOISY_COUNTS),
         Method(name="quad-post", structure=Quadtree(), budget=Uniform()),
         Method(name="quad-opt", structure=Quadtree()),
+        Method(name="kd-standard", structure=KdTree(8)),
+        Method(name="kd-hybrid", structure=KdTree(8, switch=4)),
     )
 }
 

@@ -95,7 +95,7 @@ def must_fit(method: Method, domain: Domain) -> None:
         raise BadInput(
             f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
         )
-    tree = RegularTree(domain.side, axes, method.structure.splits(height, axes))
+    tree = RegularTree(domain.side, axes, ((2,) * axes,) * height)
     need, free = tree.size * BYTES_A_NODE, free_memory()
     if need > free:
         raise TooLarge(

@@ -33,7 +33,38 @@ class Tree:
     level_start: tuple[int, ...]  # level i is the nodes level_start[i] : level_start[i + 1]
 
     def refine(self, parts: Parts) -> Tree:
+        """Cut every box of the newest level into ``parts`` equal boxes (to the cell), row-major."""
         raise NotImplementedError
+
+    def cut(self, axis: int, at: Ints) -> Tree:
+        """Cut every box of the newest level in two along an axis: cells below ``at``, and the others."""
+        newest = self.level(self.height)
+        if np.any(at < self.lo[newest, axis]) or np.any(at > self.hi[newest, axis]):
+            raise ValueError("A cut must lie inside its box.")
+        left_hi, right_lo = self.hi[newest].copy(), self.lo[newest].copy()
+        left_hi[:, axis] = right_lo[:, axis] = at
+        return self._grown(
+            np.stack([self.lo[newest], right_lo], axis=1), np.stack([left_hi, self.hi[newest]], axis=1)
+        )
+
+    def _grown(self, lo: Ints, hi: Ints) -> Tree:
+        """With one more level: children of each box of the newest level, (boxes, children, axes)."""
+        newest, (boxes, fanout, axes) = self.level(self.height), lo.shape
+        children = np.concatenate([self.children, np.zeros(boxes * fanout, np.int64)])
+        children[newest] = fanout
+        return CutTree(
+            np.concatenate([self.lo, lo.reshape(-1, axes)]),
+            np.concatenate([self.hi, hi.reshape(-1, axes)]),
+            children,
+            (*self.level_start, self.size + boxes * fanout),
+        )
+
+    def shortened(self, height: int) -> Tree:
+        """The levels down to ``height``."""
+        size, starts = self.level_start[height + 1], self.level_start[: height + 2]
+        children = self.children[:size].copy()
+        children[starts[-2] :] = 0
+        return CutTree(self.lo[:size], self.hi[:size], children, starts)
 
     @property
     def height(self) -> int:
@@ -93,23 +124,11 @@ class CutTree(Tree):
         return cls(origin, origin + side, np.zeros(1, np.int64), (0, 1))
 
     def refine(self, parts: Parts) -> Tree:
-        """Cut every box of the newest level into ``parts`` equal boxes (to the cell), row-major."""
-        newest, axes = self.level(self.height), len(parts)
+        newest = self.level(self.height)
         lo, width = self.lo[newest][:, None, :], (self.hi - self.lo)[newest][:, None, :]
-        if np.any(width < np.array(parts)):
-            raise ValueError(f"A box of the newest level has too few cells to be cut into {parts} parts.")
         # part k of an axis is [lo + k * width // parts, lo + (k + 1) * width // parts)
         k = np.stack(np.unravel_index(np.arange(math.prod(parts)), parts), axis=1)
-        new_lo = (lo + k * width // parts).reshape(-1, axes)
-        new_hi = (lo + (k + 1) * width // parts).reshape(-1, axes)
-        children = self.children.copy()
-        children[newest] = len(k)
-        return CutTree(
-            np.concatenate([self.lo, new_lo]),
-            np.concatenate([self.hi, new_hi]),
-            np.concatenate([children, np.zeros(len(new_lo), np.int64)]),
-            (*self.level_start, self.size + len(new_lo)),
-        )
+        return self._grown(lo + k * width // parts, lo + (k + 1) * width // parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +144,9 @@ class RegularTree(Tree):
 
     def refine(self, parts: Parts) -> Tree:
         return RegularTree(self.side, self.axes, (*self.splits, parts))
+
+    def shortened(self, height: int) -> Tree:
+        return RegularTree(self.side, self.axes, self.splits[:height])
 
     @cached_property
     def level_start(self) -> tuple[int, ...]:  # type: ignore[override]

@@ -27,6 +27,10 @@ class Engine(Protocol):
         """
         ...
 
+    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        """The cells of all rows that are not dropped, one array an axis, in the order of the input."""
+        ...
+
 
 def open_points(points: object, domain: Domain) -> Engine:
     """The engine for whatever a caller calls points."""

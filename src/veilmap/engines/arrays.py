@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Columns, count_batches, equal_parts
+from veilmap.engines.batches import Columns, Share, collect_cells, count_batches, equal_parts
 from veilmap.errors import BadInput
 from veilmap.tree import RegularTree
 
@@ -21,9 +21,14 @@ class ArrayEngine:
     columns: Columns = field(repr=False)
 
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        parts = equal_parts(len(self.columns[0]))
-        shares = ((part, lambda rows=rows: [[c[rows] for c in self.columns]]) for part, rows in parts)
-        return count_batches(domain, tree, shares, progress)
+        return count_batches(domain, tree, self._shares(), progress)
+
+    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        return collect_cells(domain, self._shares(), progress)
+
+    def _shares(self) -> Iterator[Share]:
+        for part, rows in equal_parts(len(self.columns[0])):
+            yield part, lambda rows=rows: [[c[rows] for c in self.columns]]
 
 
 def open_array(points: object, domain: Domain) -> ArrayEngine:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.kernels.counting import add_axis, tally
+from veilmap.kernels.counting import add_axis, find_cells, tally
 from veilmap.tree import RegularTree
 
 Columns: TypeAlias = Sequence[NDArray[np.generic]]
@@ -25,6 +25,10 @@ Batch: TypeAlias = Callable[[], Iterable[Columns]]
 Share: TypeAlias = tuple[float, Batch]
 """A batch, and the part of the whole input that has been read once it is counted."""
 
+Worker: TypeAlias = tuple[Callable[[int, Columns], bool], Callable[[], None]]
+"""What one thread does with a piece of a share (true: it must give soon), and how it gives what it has."""
+
+MOST_THREADS = 8
 ROWS_AT_ONCE = 1 << 15  # a chunk's indices stay in the cache between the axes
 ROWS_A_SUM = 1 << 31  # and a piece has fewer, so that 32 bits are enough between sums
 COUNT_BYTES = 1 << 28  # every thread has counts of its own; all of them together take no more than this
@@ -35,50 +39,92 @@ SECONDS_A_REPORT = 0.1
 def count_batches(
     domain: Domain, tree: RegularTree, shares: Iterable[Share], progress: Callable[[float], None]
 ) -> NDArray[np.int64]:
-    """Exact leaf counts. Shares are taken one at a time; a few are in memory at once, one a thread.
+    """Exact leaf counts. Shares are taken one at a time; a few are in memory at once, one a thread."""
+    offsets, grid = tree.offsets(tree.height), tree.grid(tree.height)
+    leaves = tree.level(tree.height).stop - tree.level(tree.height).start
+    total = np.zeros(leaves, np.int64)
+
+    def start() -> Worker:
+        # Half the bytes, so that more of them stay in the cache; emptied before one could overflow.
+        counts, rows = np.zeros(leaves, np.uint32), 0
+
+        def take(place: int, columns: Columns) -> bool:
+            nonlocal rows
+            _count_columns(domain, columns, offsets, grid, counts)
+            rows += len(columns[0])
+            return rows >= ROWS_A_SUM
+
+        def give() -> None:
+            nonlocal rows
+            np.add(total, counts, out=total)
+            counts[:] = rows = 0
+
+        return take, give
+
+    _work_through(shares, start, COUNT_BYTES // (4 * leaves), progress)
+    return total
+
+
+def collect_cells(
+    domain: Domain, shares: Iterable[Share], progress: Callable[[float], None]
+) -> list[NDArray[np.int64]]:
+    """The cells of all rows that are not dropped, one array an axis, in the order of the input."""
+    found: list[tuple[int, list[NDArray[np.int64]]]] = []
+
+    def start() -> Worker:
+        mine: list[tuple[int, list[NDArray[np.int64]]]] = []
+
+        def take(place: int, columns: Columns) -> bool:
+            cells = [_cells(domain, a, column) for a, column in enumerate(columns)]
+            inside = np.logical_and.reduce([c >= 0 for c in cells])
+            mine.append((place, [c[inside] for c in cells]))
+            return False
+
+        return take, lambda: found.extend(mine)
+
+    _work_through(shares, start, MOST_THREADS, progress)
+    found.sort(key=lambda piece: piece[0])  # stable: pieces of one share are in order already
+    return [
+        np.concatenate([np.zeros(0, np.int64), *(cells[a] for _, cells in found)]) for a in range(domain.dimensions)
+    ]
+
+
+def _work_through(
+    shares: Iterable[Share], start: Callable[[], Worker], most: int, progress: Callable[[float], None]
+) -> None:
+    """Hand every piece of every share to one worker's ``take``; call its ``give``, alone, when it asks and at the end.
 
     ``progress`` is called on the caller's thread, by the clock and in whole percents: neither how often nor
     with what says how many rows there are.
     """
-    offsets = tree.offsets(tree.height)
-    shift = domain.bits - tree.height
-    leaves = tree.level(tree.height).stop - tree.level(tree.height).start
-    supply, lock = iter(shares), threading.Lock()
-    total = np.zeros(leaves, np.int64)
+    supply, lock = enumerate(shares), threading.Lock()
     part, stop = 0.0, False
 
-    def take(last: float) -> Share | None:
+    def next_share(last: float) -> tuple[int, Share] | None:
         nonlocal part
         with lock:
             part += last
             return None if stop else next(supply, None)
 
-    def add(counts: NDArray[np.uint32]) -> None:
-        with lock:
-            np.add(total, counts, out=total)
-
     def work() -> None:
         nonlocal stop
-        # Half the bytes, so that more of them stay in the cache; emptied before one could overflow.
-        counts, rows, read = np.zeros(leaves, np.uint32), 0, 0.0
+        read, (take, give) = 0.0, start()
         try:
-            while share := take(read):
-                read, batch = share
+            while found := next_share(read):
+                place, (read, batch) = found
                 for columns in batch():
                     if stop:
                         return
-                    _count_columns(domain, columns, offsets, shift, counts)
-                    rows += len(columns[0])
-                    if rows >= ROWS_A_SUM:
-                        add(counts)
-                        counts[:] = rows = 0
-            if rows:
-                add(counts)
+                    if take(place, columns):
+                        with lock:
+                            give()
+            with lock:
+                give()
         except BaseException:
             stop = True
             raise
 
-    threads = max(1, min(os.cpu_count() or 1, 8, COUNT_BYTES // (4 * leaves)))
+    threads = max(1, min(os.cpu_count() or 1, MOST_THREADS, most))
     with ThreadPoolExecutor(threads) as pool:
         workers = [pool.submit(work) for _ in range(threads)]
         try:
@@ -90,7 +136,6 @@ def count_batches(
         if error := worker.exception():
             raise error.with_traceback(None)  # the frames of a worker hold counts
     progress(1.0)
-    return total
 
 
 def equal_parts(rows: int) -> Iterator[tuple[float, slice]]:
@@ -103,7 +148,7 @@ def _count_columns(
     domain: Domain,
     columns: Columns,
     offsets: tuple[NDArray[np.int64], ...],
-    shift: int,
+    grid: tuple[int, ...],
     counts: NDArray[Any],
 ) -> None:
     rows = len(columns[0])
@@ -112,5 +157,15 @@ def _count_columns(
         for a, axis in enumerate(domain.axes):
             with np.errstate(all="ignore"):  # numpy would warn of odd values
                 values = np.ascontiguousarray(columns[a][start : start + ROWS_AT_ONCE], dtype=np.float64)
-            add_axis(values, axis.lo, axis.hi, domain.scale(a), domain.side, shift, offsets[a], index)
+            add_axis(values, axis.lo, axis.hi, domain.scale(a), domain.bits, grid[a], offsets[a], index)
         tally(index, counts)
+
+
+def _cells(domain: Domain, axis: int, column: NDArray[np.generic]) -> NDArray[np.int64]:
+    """The cell of each value, -1 for one that is dropped."""
+    index, every = np.zeros(len(column), np.int64), domain.axes[axis]
+    with np.errstate(all="ignore"):
+        values = np.ascontiguousarray(column, dtype=np.float64)
+    # On a grid of one cell a node, a node's index is its cell.
+    find_cells(values, every.lo, every.hi, domain.scale(axis), domain.bits, index)
+    return index

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Share, count_batches
+from veilmap.engines.batches import Share, collect_cells, count_batches
 from veilmap.engines.guard import no_warnings
 from veilmap.errors import BadInput, UnreadableInput
 from veilmap.tree import RegularTree
@@ -41,6 +41,10 @@ class FilesEngine:
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
         with no_warnings():
             return count_batches(domain, tree, self._shares(), progress)
+
+    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        with no_warnings():
+            return collect_cells(domain, self._shares(), progress)
 
     def _shares(self) -> Iterator[Share]:
         for source, size in zip(self.sources, self.sizes, strict=True):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Share, count_batches, equal_parts
+from veilmap.engines.batches import Share, collect_cells, count_batches, equal_parts
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry
 from veilmap.engines.guard import guard, guard_each
@@ -32,9 +32,14 @@ class TableEngine:
     layout: Layout
 
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        parts = equal_parts(self.table.num_rows)
-        shares = ((part, self.layout.batch(self.table[rows])) for part, rows in parts)
-        return count_batches(domain, tree, shares, progress)
+        return count_batches(domain, tree, self._shares(), progress)
+
+    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        return collect_cells(domain, self._shares(), progress)
+
+    def _shares(self) -> Iterator[Share]:
+        for part, rows in equal_parts(self.table.num_rows):
+            yield part, self.layout.batch(self.table[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,17 @@ class StreamEngine:
     layout: Layout
 
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        return count_batches(domain, tree, self._shares(), progress)
+
+    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        return collect_cells(domain, self._shares(), progress)
+
+    def _shares(self) -> Iterator[Share]:
         stream = guard(lambda: next(self.streams, None), BROKEN_OFF)
         if stream is None:
             raise UnreadableInput(
                 "A stream of points can be read only once, and this one has been: open it anew, or give a table."
             )
-        return count_batches(domain, tree, self._shares(stream), progress)
-
-    def _shares(self, stream: pa.RecordBatchReader) -> Iterator[Share]:
         for batch in guard_each(stream, BROKEN_OFF):
             yield 0.0, self.layout.batch(batch)
 

@@ -8,26 +8,38 @@ from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True)
+def find_cells(
+    values: NDArray[np.float64], lo: float, hi: float, scale: float, bits: int, cells: NDArray[np.int64]
+) -> None:
+    """cell = min(floor((value - lo) * scale), 2^bits - 1); -1 for a value that is NaN or outside [lo, hi]."""
+    last = 2.0**bits - 1.0
+    for i in range(len(values)):
+        x = values[i]
+        cells[i] = int(min((x - lo) * scale, last)) if lo <= x <= hi else -1
+
+
+@njit(cache=True, nogil=True)
 def add_axis(
     values: NDArray[np.float64],
     lo: float,
     hi: float,
     scale: float,
-    side: int,
-    shift: int,
+    bits: int,
+    parts: int,
     offsets: NDArray[np.int64],
     index: NDArray[np.int64],
 ) -> None:
-    """Add one coordinate's part to each point's node index; -1 marks a point that is dropped.
+    """Add one coordinate's share to each point's node index; -1 marks a point that is dropped.
 
-    cell = min(floor((value - lo) * scale), side - 1), node coordinate = cell >> shift. A value that is
-    NaN or outside [lo, hi] fails the comparison and drops its point.
+    The cell is that of ``find_cells``. Part k of an axis has the cells from k * 2^bits // parts on, so the
+    part of a cell is ((cell + 1) * parts - 1) >> bits.
     """
+    last = 2.0**bits - 1.0
     for i in range(len(values)):
         x = values[i]
         if lo <= x <= hi and index[i] >= 0:
-            cell = int(min((x - lo) * scale, side - 1.0))
-            index[i] += offsets[cell >> shift]
+            cell = int(min((x - lo) * scale, last))
+            index[i] += offsets[((cell + 1) * parts - 1) >> bits]
         else:
             index[i] = -1
 
@@ -81,3 +93,34 @@ def read_points(
         for k in range(8):
             eight[k] = data[at + 8 + (k if little else 7 - k)]
         y[i] = as_float[0]
+
+
+@njit(cache=True, nogil=True)
+def cut_rows(cells: NDArray[np.int64], at: NDArray[np.int64], node: NDArray[np.int64]) -> None:
+    """In place: rows of node v go to node 2v if their cell is below the cut of v, else to 2v + 1."""
+    for i in range(len(node)):
+        v = node[i]
+        node[i] = 2 * v + (cells[i] >= at[v])
+
+
+@njit(cache=True, nogil=True)
+def part_rows(
+    cells: NDArray[np.int64],
+    lo: NDArray[np.int64],
+    hi: NDArray[np.int64],
+    parts: int,
+    node: NDArray[np.int64],
+    index: NDArray[np.int64],
+) -> None:
+    """Append one axis's digit to each row's ``index``: the part of its node [lo, hi) that its cell is in.
+
+    Part k of a node has the cells from lo + k * width // parts on.
+    """
+    for i in range(len(node)):
+        a, width = lo[node[i]], hi[node[i]] - lo[node[i]]
+        k = int(float(cells[i] - a) * parts / width)
+        while k > 0 and cells[i] < a + k * width // parts:
+            k -= 1
+        while k < parts - 1 and cells[i] >= a + (k + 1) * width // parts:
+            k += 1
+        index[i] = index[i] * parts + k

@@ -4,39 +4,57 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
+from veilmap.budget import LevelBudget, share
 from veilmap.errors import BadInput
-from veilmap.tree import Parts
+from veilmap.structures.gate import Gate
 
 MOST_LEAVES_TO_CHOOSE_FROM = 2**22  # what an owner who gave no height has memory for, surely
+ROOT_SHARE = Fraction(1, 50)
+
+
+def checked_height(height: object) -> None:
+    if isinstance(height, bool) or not isinstance(height, int):
+        raise BadInput(f"The height of a tree is a whole number, got {height!r}.")
+    if height < 0:
+        raise BadInput(f"The height of a tree is 0 or more, got {height}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Quadtree:
     """A complete tree of fanout 2^d; a quadtree in the plane, an octree in space.
 
-    Without a ``height`` it takes one that balances noise and detail for a noisy total of the rows,
-    which the release pays for.
+    Without a ``height`` it takes one that balances noise and detail for the root's noisy count, which
+    comes first and pays for the choice.
     """
 
     height: int | None = None
 
     def __post_init__(self) -> None:
-        if self.height is not None and (isinstance(self.height, bool) or not isinstance(self.height, int)):
-            raise BadInput(f"The height of a tree is a whole number, got {self.height!r}.")
-        if self.height is not None and self.height < 0:
-            raise BadInput(f"The height of a tree is 0 or more, got {self.height}.")
+        if self.height is not None:
+            checked_height(self.height)
 
-    def finest(self, bits: int, dimensions: int) -> int:
-        return min(bits, int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // dimensions)
+    def grow(self, gate: Gate, epsilon: Fraction, budget: LevelBudget) -> None:
+        axes = gate.domain.dimensions
+        finest = min(gate.domain.bits, int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // axes)
+        for _ in range(finest if self.height is None else self.height):
+            gate.refine((2,) * axes)
+        if self.height is not None:
+            parts, first = share(epsilon, budget.weights(self.height, axes)), 0
+        else:
+            root = epsilon * ROOT_SHARE
+            height = self.choose(int(gate.count(0, root)[0]), epsilon, finest, axes)
+            gate.shorten(height)
+            parts, first = (root, *share(epsilon - root, budget.weights(height, axes)[1:])), 1
+        for level in range(first, len(parts)):
+            if parts[level]:
+                gate.count(level, parts[level])
 
-    def choose(self, noisy_total: int, epsilon: float, finest: int, dimensions: int) -> int:
+    def choose(self, rows: int, epsilon: Fraction, finest: int, axes: int) -> int:
         """Cells a side = (rows · ε / 4)^(2 / (d + 2)): the error of cut cells and of their noise in balance.
 
         The 4 is the best constant over six data sets from even to very skewed; skewed ones like more cells.
         """
-        cells = (max(noisy_total, 1) * epsilon / 4) ** (2 / (dimensions + 2))
+        cells = (max(rows, 1) * float(epsilon) / 4) ** (2 / (axes + 2))
         return min(finest, max(1, round(math.log2(max(cells, 1)))))
-
-    def splits(self, height: int, dimensions: int) -> tuple[Parts, ...]:
-        return ((2,) * dimensions,) * height

@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.counting import sum_children
-from veilmap.method import ROOT_SHARE, Method, Noise
-from veilmap.tree import RegularTree, Tree
+from veilmap.method import Method, Noise
+from veilmap.structures import Gate
+from veilmap.tree import Parts, RegularTree, Tree
 from veilmap.vault.entropy import Keys, current_keys
 from veilmap.vault.ledger import Charge, Ledger
+from veilmap.vault.medians import exponential_cuts
 from veilmap.vault.noise import discrete_laplace, noise_variance
+from veilmap.vault.rows import Rows
 from veilmap.vault.sealed import Sealed, silenced
+
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,41 +63,91 @@ def measure(
 def _measure(
     points: Sealed, method: Method, epsilon: Fraction, keys: Keys, progress: Callable[[float], None]
 ) -> NoisyTree:
-    domain, structure, ledger = points.domain, method.structure, Ledger(epsilon)
-    axes, choosing = domain.dimensions, structure.height is None
-    tree = _halvings(domain, method, structure.finest(domain.bits, axes) if choosing else structure.height)
-    counts = _count(points, tree, progress)
-    noisy, variance = np.zeros(tree.size, np.int64), np.full(tree.size, np.inf)
+    """Everything exact is a local variable here, or in the kernels that are called."""
+    domain, ledger = points.domain, Ledger(epsilon)
+    tree: Tree = RegularTree(domain.side, domain.dimensions)
+    rows: Rows | None = None  # in memory from the first cut on that a regular grid cannot have
+    exact: Ints | None = None  # counts of all nodes of the tree, until it grows
+    noisy: dict[int, Ints] = {}  # by level
+    spread: dict[int, float] = {}
 
-    def publish(level: int, part: Fraction) -> None:
+    def refine(parts: Parts) -> None:
+        nonlocal tree, exact
+        if rows is not None:
+            rows.refine(tree, parts)
+        tree, exact = tree.refine(parts), None
+        _must_be_countable(tree, domain)
+
+    def cut(axis: int, at: Ints) -> None:
+        nonlocal tree, exact, rows
+        grown = tree.cut(axis, at)
+        rows = rows or _rows()
+        rows.cut(axis, at)
+        tree, exact = grown, None
+
+    def shorten(height: int) -> None:
+        nonlocal tree, exact
+        if rows is not None:
+            raise BadInput("A tree can be shortened only before its first cut.")
+        tree = tree.shortened(height)
+        exact = None if exact is None else exact[: tree.size]
+
+    def medians(axis: int, part: Fraction) -> Ints:
+        nonlocal rows
+        rows = rows or _rows()
+        newest = tree.level(tree.height)
+        ledger.charge(f"medians of level {tree.height}", "exponential", part)
+        values, start = rows.sorted_along(axis, newest.stop - newest.start, domain.bits)
+        return exponential_cuts(values, start, tree.lo[newest, axis], tree.hi[newest, axis], part, keys)
+
+    def count(level: int, part: Fraction) -> Ints:
         """The one place where counts turn into published numbers."""
+        nonlocal exact
+        if level in noisy:
+            raise BadInput(f"Level {level} has been counted already: a structure counts each level once.")
         nodes = tree.level(level)
         ledger.charge(f"counts of level {level}", "discrete-laplace", part)
-        noisy[nodes] = counts[nodes] + discrete_laplace(part, nodes.stop - nodes.start, keys)
-        variance[nodes] = noise_variance(part)
+        exact = _all_counts() if exact is None else exact
+        noisy[level] = exact[nodes] + discrete_laplace(part, nodes.stop - nodes.start, keys)
+        spread[level] = noise_variance(part)
+        return noisy[level].copy()
 
-    if choosing:
-        publish(0, epsilon * ROOT_SHARE)
-        height = structure.choose(int(noisy[0]), float(epsilon), tree.height, axes)
-        tree = RegularTree(domain.side, axes, tree.splits[:height])  # the levels above keep their places
-    for level, part in enumerate(method.level_epsilons(epsilon, tree.height, axes)):
-        if part and not (choosing and level == 0):
-            publish(level, part)
-    return NoisyTree(tree, noisy[: tree.size].copy(), variance[: tree.size].copy(), ledger.charges, keys.private)
+    def _rows() -> Rows:
+        found, grown = Rows(points._cells(progress)), RegularTree(domain.side, domain.dimensions)
+        for parts in tree.splits if isinstance(tree, RegularTree) else ():
+            found.refine(grown, parts)
+            grown = RegularTree(domain.side, domain.dimensions, (*grown.splits, parts))
+        return found
+
+    def _all_counts() -> Ints:
+        counts, leaves = np.zeros(tree.size, np.int64), tree.level(tree.height)
+        if rows is not None:
+            counts[leaves] = rows.counts(leaves.stop - leaves.start)
+        elif isinstance(tree, RegularTree):
+            counts[leaves] = points._count_leaves(tree, progress)
+        sum_children(tree.first_child, counts, leaves.start)
+        return counts
+
+    method.structure.grow(
+        Gate(domain, lambda: tree, refine, cut, shorten, medians, count), epsilon, method.budget
+    )
+    counts, variance = np.zeros(tree.size, np.int64), np.full(tree.size, np.inf)
+    for level in range(tree.height + 1):
+        if level in noisy:
+            counts[tree.level(level)] = noisy[level]
+            variance[tree.level(level)] = spread[level]
+    if not np.isfinite(variance[tree.level(tree.height)]).all():
+        raise BadInput("A structure must count the leaves of its tree.")
+    return NoisyTree(tree, counts, variance, ledger.charges, keys.private)
 
 
-def _halvings(domain: Domain, method: Method, height: int | None) -> RegularTree:
-    """The tree to be counted. A structure may be anyone's: what the proof needs of it is checked here."""
-    splits = method.structure.splits(height or 0, domain.dimensions)
-    if len(splits) > domain.bits or any(parts != (2,) * domain.dimensions for parts in splits):
-        raise BadInput(f"A tree here halves every axis at each of at most {domain.bits} levels, got {splits}.")
-    return RegularTree(domain.side, domain.dimensions, splits)
-
-
-def _count(points: Sealed, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-    """Exact counts of all nodes: they never leave this file."""
-    counts = np.zeros(tree.size, np.int64)
-    leaves = tree.level(tree.height)
-    counts[leaves] = points._count_leaves(tree, progress)
-    sum_children(tree.first_child, counts, leaves.start)
-    return counts
+def _must_be_countable(tree: Tree, domain: Domain) -> None:
+    """A structure may be anyone's: what counting needs of a regular tree is checked here."""
+    if not isinstance(tree, RegularTree):
+        return
+    powers = all(n & (n - 1) == 0 for parts in tree.splits[:-1] for n in parts)
+    if not powers or max(tree.grid(tree.height)) > domain.side:
+        raise BadInput(
+            f"This domain has {domain.side} cells an axis, which a grid halves again and again, and cuts into other "
+            f"parts only last; got {tree.splits}."
+        )

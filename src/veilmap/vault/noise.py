@@ -100,15 +100,20 @@ def _compare(words: NDArray[np.uint16], first: NDArray[np.uint16], signs: NDArra
     return z
 
 
-def _refine(p: Probability, bits: RandomBits) -> bool:
-    """One Bernoulli(p) whose first 16 bits have agreed with p's."""
-    seen = FIRST
+def _refine(p: Probability, bits: RandomBits, seen: int = FIRST) -> bool:
+    """One Bernoulli(p) whose first ``seen`` bits have agreed with p's."""
     while True:
         word = int(bits.words(1, "<u8")[0])
         digit = p.digits(seen + MORE) & (2**MORE - 1)
         if word != digit:
             return bool(word < digit)
         seen += MORE
+
+
+def is_below(word: int, seen: int, p: Probability, bits: RandomBits) -> bool:
+    """Whether a uniform number that begins with the ``seen`` bits of ``word`` is below p."""
+    digits = p.digits(seen)
+    return _refine(p, bits, seen) if word == digits else word < digits
 
 
 def _draw(probabilities: tuple[Probability, ...], n: int, key: bytes) -> NDArray[np.int64]:

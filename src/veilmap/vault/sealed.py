@@ -36,6 +36,10 @@ class Sealed:
         """Exact counts of a tree's leaves: for the vault alone."""
         return self._engine.count_leaves(self.domain, tree, progress)
 
+    def _cells(self, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        """The cells of all rows: for the vault alone."""
+        return self._engine.cells(self.domain, progress)
+
 
 def seal(points: object, domain: Domain) -> Sealed:
     """Take points in; they leave only as noisy counts.
