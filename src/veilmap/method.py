@@ -10,7 +10,7 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform, share
+from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform, level_shares, share
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures import Quadtree, Structure
 
@@ -62,11 +62,10 @@ class Method:
         When the height is still to be chosen, the root's count comes first, with a fixed share, and
         pays for the choice; the other levels share the rest.
         """
-        weights = self.budget.weights(height, dimensions)
         if self.structure.height is not None:
-            return share(epsilon, weights)
+            return level_shares(self.budget, epsilon, height, dimensions)
         root = epsilon * ROOT_SHARE
-        return (root, *share(epsilon - root, weights[1:]))
+        return (root, *share(epsilon - root, level_shares(self.budget, epsilon, height, dimensions)[1:]))
 
     def to_json(self) -> dict[str, Any]:
         return {

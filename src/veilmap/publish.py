@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 
@@ -95,6 +96,7 @@ def must_fit(method: Method, domain: Domain) -> None:
         raise BadInput(
             f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
         )
+    method.level_epsilons(Fraction(1), height, axes)  # a budget that does not fit the tree is refused here
     tree = RegularTree(domain.side, axes, method.structure.splits(height, axes))
     need, free = tree.size * BYTES_A_NODE, free_memory()
     if need > free:

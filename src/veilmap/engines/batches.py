@@ -37,8 +37,8 @@ def count_batches(
 ) -> NDArray[np.int64]:
     """Exact leaf counts. Shares are taken one at a time; a few are in memory at once, one a thread.
 
-    ``progress`` is called on the caller's thread, by the clock and in whole percents: neither how often nor
-    with what says how many rows there are.
+    ``progress`` is called on the caller's thread, by the clock and in whole percents: it says how long the work
+    takes, as a clock would, and no more of how many rows there are.
     """
     offsets = tree.offsets(tree.height)
     shift = domain.bits - tree.height

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-DEEPEST = 128  # no tree is deeper: a box of 2^62 cells cannot be cut more often
+DEEPEST = 128  # levels that a walk has room for; a box of 2^62 cells cannot be cut more often
 
 
 @njit(cache=True, nogil=True)
@@ -23,16 +23,16 @@ def place_boxes(boxes: Floats, lo: Floats, hi: Floats, side: int, out: Floats) -
     a coordinate from one of the ``side`` grid lines lies on it: a node's own box is that node.
     """
     axes = len(lo)
-    width = hi - lo
-    slack = np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) / width * side)
+    scale = side / (hi - lo)
+    slack = np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) * scale)
     for q in range(len(boxes)):
         for k in range(axes):
             if not boxes[q, k] <= boxes[q, k + axes]:
                 return q
             for end in (k, k + axes):
-                cell = (min(max(boxes[q, end], lo[k]), hi[k]) - lo[k]) / width[k] * side
+                cell = min((min(max(boxes[q, end], lo[k]), hi[k]) - lo[k]) * scale[k], side)
                 line = np.rint(cell)
-                out[q, end] = (line if abs(cell - line) <= slack[k] else cell) / side
+                out[q, end] = (line if abs(cell - line) <= slack[k] else cell) * (1.0 / side)
     return -1
 
 

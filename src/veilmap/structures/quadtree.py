@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 
 from veilmap.errors import BadInput
@@ -22,10 +23,15 @@ class Quadtree:
     height: int | None = None
 
     def __post_init__(self) -> None:
-        if self.height is not None and (isinstance(self.height, bool) or not isinstance(self.height, int)):
-            raise BadInput(f"The height of a tree is a whole number, got {self.height!r}.")
-        if self.height is not None and self.height < 0:
-            raise BadInput(f"The height of a tree is 0 or more, got {self.height}.")
+        if self.height is None:
+            return
+        try:
+            height = -1 if isinstance(self.height, bool) else operator.index(self.height)
+        except TypeError:
+            height = -1
+        if height < 0:
+            raise BadInput(f"The height of a tree is a whole number, 0 or more, got {self.height!r}.")
+        object.__setattr__(self, "height", height)
 
     def finest(self, bits: int, dimensions: int) -> int:
         return min(bits, int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // dimensions)

@@ -73,6 +73,8 @@ def _measure(
     if choosing:
         publish(0, epsilon * ROOT_SHARE)
         height = structure.choose(int(noisy[0]), float(epsilon), tree.height, axes)
+        if height not in range(1, tree.height + 1):
+            raise BadInput(f"A structure chooses a height from 1 to {tree.height}, got {height!r}.")
         tree = RegularTree(domain.side, axes, tree.splits[:height])  # the levels above keep their places
     for level, part in enumerate(method.level_epsilons(epsilon, tree.height, axes)):
         if part and not (choosing and level == 0):
