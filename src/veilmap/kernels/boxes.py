@@ -91,21 +91,18 @@ def grid_variance(grids: Ints, subtree_variance: Floats, queries: Floats, out: F
         for k in range(axes):
             fanout *= grids[i + 1, k] // grids[i, k]
         factor[i] -= fanout * subtree_variance[i + 1]
+    cells = grids.T.astype(np.float64)
+    term = np.empty(levels)
     for q in range(len(queries)):
-        total = 0.0
-        for i in range(levels):
-            s = factor[i]
-            for k in range(axes):
-                a = queries[q, k] * grids[i, k]
-                b = queries[q, k + axes] * grids[i, k]
-                first = int(a)  # the cell that holds the low end, and the one that holds the high end
-                last = int(b)
-                if first == last:
-                    s *= (b - a) * (b - a)
-                else:
-                    s *= (first + 1 - a) ** 2 + (last - first - 1) + (b - last) ** 2
-            total += s
-        out[q] = max(total, 0.0)
+        term[:] = factor
+        for k in range(axes):
+            low, high = queries[q, k], queries[q, k + axes]
+            for i in range(levels):
+                a, b = low * cells[k, i], high * cells[k, i]
+                first, last = np.floor(a), np.floor(b)  # the cells that hold the two ends
+                apart = (first + 1.0 - a) ** 2 + (last - first - 1.0) + (b - last) ** 2
+                term[i] *= (b - a) ** 2 if first == last else apart
+        out[q] = max(term.sum(), 0.0)
 
 
 @njit(cache=True, nogil=True)
