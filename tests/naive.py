@@ -178,7 +178,8 @@ def place_boxes(boxes, lo, hi, side):
     """
     ends = boxes.reshape(len(boxes), 2, len(lo))
     bad = [q for q, (a, b) in enumerate(ends) if np.isnan([a, b]).any() or (a > b).any()]
-    cells = (np.clip(ends, lo, hi) - lo) / (hi - lo) * side
-    slack = 4 * np.spacing(np.maximum(abs(lo), abs(hi))) / (hi - lo) * side
+    scale = side / (hi - lo)
+    cells = np.minimum((np.clip(ends, lo, hi) - lo) * scale, side)
+    slack = 4 * np.spacing(np.maximum(abs(lo), abs(hi))) * scale
     near = abs(cells - np.rint(cells)) <= np.minimum(slack, 0.25)
     return (np.where(near, np.rint(cells), cells) / side).reshape(boxes.shape), bad[0] if bad else -1

@@ -136,7 +136,7 @@ def test_a_bad_box_is_refused_with_a_sentence(boxes, sentence):
 @given(seed=st.integers(0, 2**32 - 1), confidence=st.floats(0.01, 0.999))
 def test_intervals_hold_the_estimate_and_are_cut_at_zero(method, seed, confidence):
     got = released(method, 2).count(random_queries(seed, 2, np.sort(np.random.default_rng(seed).random(9))), confidence)
-    half = multiplier(confidence) * got.stderr
+    half = np.where(got.stderr > 0, multiplier(confidence) * got.stderr + 1, 0)
     assert np.all((got.low <= np.maximum(got.estimate, 0)) & (np.maximum(got.estimate, 0) <= got.high))
     assert got.low == pytest.approx(np.maximum(got.estimate - half, 0))
     assert got.high == pytest.approx(np.maximum(got.estimate + half, 0))
@@ -248,3 +248,15 @@ def test_estimates_are_unbiased_and_a_small_bias_would_show(method, axes):
     answers, truth, _ = simulated(method, axes)
     assert far_from(truth, answers["estimate"]) < 6.5
     assert far_from(truth, answers["estimate"] + 0.2 * answers["stderr"]) > 6.5
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
+def test_the_interval_of_one_count_covers_what_it_says_at_any_epsilon(confidence):
+    """Noise is whole numbers: P(|Z| <= k) = 1 - 2 q^(k+1) / (1 + q), computed, not simulated."""
+    domain = vm.Domain({"x": (0, 1)})
+    for epsilon in (0.01, 0.1, 0.5, 1, 1.5, 2, 3, 3.64, 4.48, 5, 8):
+        release = vm.release(np.full(10**6, 0.5), domain, epsilon, height=0)
+        answer = release.count([0, 1], confidence)
+        k = np.floor(answer.high[0] - answer.estimate[0])
+        q = np.exp(-epsilon)
+        assert 1 - 2 * q ** (k + 1) / (1 + q) >= confidence

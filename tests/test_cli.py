@@ -323,3 +323,50 @@ def test_the_demo_says_how_to_get_what_it_needs(run, tmp_path, monkeypatch):
     status, _, err = run("demo", "-o", tmp_path)
     assert status == 2
     assert "pip install 'veilmap[demo]'" in err
+
+
+def test_the_input_is_never_overwritten(run, trips, tmp_path):
+    copy = tmp_path / "trips.csv"
+    copy.write_bytes(trips.read_bytes())
+    words = ("release", copy, "-o", copy, "--overwrite", *[w for pair in GOOD.items() for w in pair])
+    status, _, err = run(*words)
+    assert status == 2
+    assert "is an input, and would be lost" in err
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    status, _, err = run("release", copy, "-o", other, "--overwrite", *[w for pair in GOOD.items() for w in pair])
+    assert status == 2
+    assert "is no release, so it is not overwritten" in err
+    assert (copy.read_bytes(), other.read_text()) == (trips.read_bytes(), "mine")
+
+
+def test_overwrite_replaces_a_release(run, trips, tmp_path):
+    words = ("release", trips, "-o", tmp_path / "r.parquet", *[w for pair in GOOD.items() for w in pair])
+    assert run(*words)[0] == 0
+    before = (tmp_path / "r.parquet").read_bytes()
+    assert run(*words, "--overwrite")[0] == 0
+    assert (tmp_path / "r.parquet").read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("release", "--height", "abc"), "Invalid value for '--height'"),
+        (("nonsense",), "No such command 'nonsense'"),
+        (("info",), "Missing argument"),
+        (("query", "x", "--nope"), "No such option"),
+    ],
+    ids=str,
+)
+def test_wrong_words_are_one_sentence_and_status_2(run, words, sentence):
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert "--help'" in err
+
+
+def test_without_words_the_help_is_shown(run):
+    status, out, _ = run()
+    assert status == 0
+    assert "Commands" in out

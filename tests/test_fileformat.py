@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -166,6 +167,9 @@ def test_a_newer_format_says_so(file):
         {"privacy": {"epsilon_exact": "1/0"}},
         {"tree": {"splits": [[2, 2]] * 9, "nodes": 1, "height": 9}},
         {"tree": {"splits": [[10**6, 10**6]] * 30}},
+        {"tree": {"splits": [[-2, -2]] * 3}},
+        {"tree": {"splits": [[4]] * 3}},
+        {"tree": {"splits": [[2.0, 2.0]] * 3}},
         {"tree": None},
         {"method": None},
         {"provenance": 3},
@@ -235,3 +239,62 @@ def test_fixed_entropy_is_written_into_the_file(tmp_path):
     header = json.loads(pq.read_schema(tmp_path / "r.parquet").metadata[b"veilmap"])
     assert header["privacy"]["private"] is False
     assert header["privacy"]["statement"].startswith("NOT PRIVATE")
+
+
+def crafted(path, change):
+    """A pruned release with other rows, and a checksum that fits: what an attacker can write."""
+    made(height=4, prune=20).save(path)
+    release = vm.load(path)
+    table = change(pq.read_table(path).to_pandas())
+    schema = pq.read_schema(path)
+    header = {**release.header(), "tree": {"nodes": len(table), "height": 3, "splits": None}}
+    fileformat.write(path, pa.Table.from_pandas(table, schema=schema, preserve_index=False), header, release.domain)
+
+
+def chain(rows):
+    """A path of 3,000 nodes, each the only child of the one before: deeper than any walk has room for."""
+    rows = rows.iloc[np.zeros(3000, int)].reset_index(drop=True)
+    rows["node"] = rows["level"] = np.arange(3000)
+    rows["parent"] = rows["node"] - 1.0
+    rows.loc[0, "parent"] = np.nan
+    return rows
+
+
+def with_column(name, value):
+    def change(rows):
+        rows.loc[rows.index[2:], name] = value
+        return rows
+
+    return change
+
+
+def with_wider_boxes(rows):
+    rows["bbox"] = [{**box, "xmax": box["xmax"] + 1} for box in rows["bbox"]]
+    return rows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [chain, with_column("parent", 10**6), with_column("parent", -5), with_column("level", 7), with_wider_boxes],
+    ids=["chain", "parent beyond", "parent below", "level", "boxes"],
+)
+def test_a_crafted_file_cannot_make_a_walk_leave_its_arrays(change, tmp_path):
+    crafted(tmp_path / "r.parquet", change)
+    with pytest.raises(ReleaseFileError):
+        vm.load(tmp_path / "r.parquet")
+
+
+@pytest.mark.parametrize("name", ["", ".", "a\0b", "x" * 300])
+def test_a_place_that_cannot_be_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="Cannot write"):
+        made(height=1).save(name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_came_in_the_meantime_is_kept(tmp_path):
+    (tmp_path / "r.parquet").write_text("mine")
+    with pytest.raises(BadInput, match="File exists"):
+        made(height=1).save(tmp_path / "r.parquet", overwrite=False)
+    assert (tmp_path / "r.parquet").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1

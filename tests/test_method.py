@@ -118,12 +118,12 @@ def test_a_part_of_the_wrong_kind_is_refused(part):
 
 @pytest.mark.parametrize("height", [1.0, "3", True, [2]])
 def test_a_height_must_be_a_whole_number(height):
-    with pytest.raises(BadInput, match="height of a tree is a whole number, got"):
+    with pytest.raises(BadInput, match="height of a tree is a whole number, 0 or more, got"):
         Quadtree(height)
 
 
 def test_a_height_must_not_be_negative():
-    with pytest.raises(BadInput, match="height of a tree is 0 or more, got -1"):
+    with pytest.raises(BadInput, match="whole number, 0 or more, got -1"):
         replace(Quadtree(), height=-1)
 
 

@@ -220,9 +220,9 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
         ({"method": METHODS["quad-geo"], "height": 3}, "height and prune go with a method's name"),
         ({"method": METHODS["quad-geo"], "prune": 3}, "height and prune go with a method's name"),
         ({"height": -1}, "0 or more, got -1"),
-        ({"height": 2.0}, r"whole number, got 2\.0"),
-        ({"height": True}, "whole number, got True"),
-        ({"height": "3"}, "whole number, got '3'"),
+        ({"height": 2.0}, r"whole number, 0 or more, got 2\.0"),
+        ({"height": True}, "whole number, 0 or more, got True"),
+        ({"height": "3"}, "whole number, 0 or more, got '3'"),
         ({"height": 31}, "halved 30 times along each axis, got height=31: choose a smaller one"),
         ({"height": 10**9}, "halved 30 times"),
         ({"prune": float("nan")}, "pruning threshold must be a finite number, got nan"),
@@ -260,3 +260,32 @@ def test_a_refused_release_never_opens_the_points():
 
     with pytest.raises(vm.BadInput, match="epsilon"):
         vm.release(Untouchable(), PLANE, -1)
+
+
+class Odd:
+    """A budget by someone who did not read the rules."""
+
+    def __init__(self, *weights):
+        self.given = weights
+
+    def weights(self, height, dimensions):
+        return self.given
+
+
+@pytest.mark.parametrize("weights", [(1, 0, 0, 0), (1, 1), (1, 1, 1, 1, 1), ()])
+def test_a_budget_that_leaves_out_leaves_or_levels_is_refused_before_the_data_is_read(weights, monkeypatch):
+    monkeypatch.setattr("veilmap.publish.seal", lambda *_: pytest.fail("the data was touched"))
+    with pytest.raises(vm.BadInput, match="one share for each of its 4 levels, and its leaves more than 0"):
+        vm.release(POINTS, PLANE, 1, vm.Method(structure=vm.Quadtree(3), budget=Odd(*weights)))
+
+
+@pytest.mark.parametrize("epsilon", ["1e99999999", "1e-99999999", "1" * 500, "1/0"])
+def test_an_absurd_epsilon_is_refused_at_once(epsilon):
+    with pytest.raises(vm.BadInput, match="epsilon must be a number"):
+        vm.release(POINTS, PLANE, epsilon)
+    with pytest.raises(vm.BadInput, match="must be a list of numbers"):
+        vm.Levels([epsilon])
+
+
+def test_no_points_is_no_error():
+    assert abs(vm.release([], PLANE, 50, height=0).count([*PLANE.lo, *PLANE.hi]).estimate[0]) < 3

@@ -583,3 +583,28 @@ def test_audit_catches_a_level_that_is_not_paid_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(GATE, "discrete_laplace", lambda epsilon, n, keys: discrete_laplace(CLAIM, n, keys))
     with fixed_entropy(31):
         assert audited(1) > CLAIM
+
+
+def test_the_height_is_chosen_from_the_noisy_count() -> None:
+    """Were it chosen from the true one, the published height would give that away for free."""
+    seen = []
+
+    class Recording(Quadtree):
+        def choose(self, *known: int) -> int:
+            seen.append(known[0])
+            return 2
+
+    points = some_points()
+    noisy = measure(seal(points, SQUARE), Method(structure=Recording()), Fraction(1, 1000))
+    assert seen == [noisy.noisy_count[0]]
+    assert seen[0] != len(points)  # noise of scale 50,000: equal with probability 1e-5
+
+
+@pytest.mark.parametrize("answer", [0, -1, 99, 2.5, None])
+def test_a_height_out_of_range_is_refused(answer: object) -> None:
+    class Odd(Quadtree):
+        def choose(self, *known: int) -> int:
+            return answer  # type: ignore[return-value]
+
+    with pytest.raises(BadInput, match="chooses a height from 1 to"):
+        measure(seal(some_points(), SQUARE), Method(structure=Odd()), HALF)

@@ -51,7 +51,9 @@ class Answerer:
         else:
             estimate, variance = self._consistent_estimates(queries), self._consistent_variances(queries)
         stderr = np.sqrt(variance)
-        low, high = estimate - times * stderr, estimate + times * stderr
+        # Noise is whole numbers: where one draw dominates, one more may be needed to reach the confidence.
+        reach = np.where(stderr > 0, times * stderr + 1, 0.0)
+        low, high = estimate - reach, estimate + reach
         return Answers(estimate, stderr, np.maximum(low, 0), np.maximum(high, 0), confidence)
 
     def _consistent_estimates(self, queries: Floats) -> Floats:
@@ -120,8 +122,8 @@ def multiplier(confidence: float) -> float:
     """How many standard errors make an interval, whether the noise is one Laplace draw or a sum of many.
 
     A single draw has heavier tails than a normal variable at 95 % (2.12 against 1.96), lighter ones
-    nearer the middle; sums lie in between. The larger of the two covers at least the stated confidence.
+    nearer the middle; sums lie in between. So the larger of the two is taken.
     """
-    if not 0 < confidence < 1:
-        raise BadInput(f"The confidence of an interval lies between 0 and 1, got {confidence}.")
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise BadInput(f"The confidence of an interval lies between 0 and 1, got {confidence!r}.")
     return max(-NormalDist().inv_cdf((1 - confidence) / 2), -math.log(1 - confidence) / math.sqrt(2))

@@ -69,8 +69,8 @@ class Levels:
 
     def __post_init__(self) -> None:
         try:
-            exact = tuple(Fraction(str(s)) for s in self.shares)
-        except (TypeError, ValueError, ZeroDivisionError):
+            exact = tuple(exact_number(s) for s in self.shares)
+        except (TypeError, ValueError):
             raise BadInput(f"The shares of the levels must be a list of numbers, got {self.shares!r}.") from None
         if not exact or min(exact) < 0 or exact[-1] == 0:
             raise BadInput(
@@ -100,15 +100,40 @@ def share(total: Fraction, weights: tuple[Fraction, ...]) -> tuple[Fraction, ...
     return tuple(total * w / whole for w in exact)
 
 
+def level_shares(budget: LevelBudget, epsilon: Fraction, height: int, dimensions: int) -> tuple[Fraction, ...]:
+    """What each level may spend, root first. A budget may be anyone's: it must cover all levels, and the leaves."""
+    weights = budget.weights(height, dimensions)
+    if len(weights) != height + 1 or not weights[-1] > 0:
+        raise BadInput(
+            f"A budget gives a tree of height {height} one share for each of its {height + 1} levels, and its leaves "
+            f"more than 0; got {tuple(map(str, weights))}."
+        )
+    return share(epsilon, weights)
+
+
+def exact_number(value: object) -> Fraction:
+    """The number that was typed, exactly: 0.1 is one tenth. ValueError if it is none, or absurdly long."""
+    if isinstance(value, Fraction):
+        return value
+    text = str(value)
+    exponent = text.lower().partition("e")[2]
+    if len(text) > 400 or len(exponent.lstrip("+-0")) > 3:  # or its digits would fill the memory
+        raise ValueError
+    try:
+        return Fraction(text)
+    except ZeroDivisionError:
+        raise ValueError from None
+
+
 def exact_epsilon(epsilon: object) -> Fraction:
     """The exact number that was typed: 0.1 means one tenth, not the float nearest to it."""
     rule = f"epsilon must be a number from {float(LEAST_EPSILON)} to {float(MOST_EPSILON):g}"
     if isinstance(epsilon, bool) or not isinstance(epsilon, (Real, str, Decimal)):
         raise BadInput(f"{rule}, got {epsilon!r}.")
     try:
-        exact = Fraction(str(epsilon))
-    except (ValueError, ZeroDivisionError):
-        raise BadInput(f"{rule}, got {epsilon!r}.") from None
+        exact = exact_number(epsilon)
+    except ValueError:
+        raise BadInput(f"{rule}, got {str(epsilon)[:40]!r}.") from None
     if not LEAST_EPSILON <= exact <= MOST_EPSILON:
         hint = "it says how much one row may matter: 0.1 is strict, 1 usual, above 10 hides little"
         raise BadInput(f"{rule}, got {epsilon}: {hint}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+_UsageError: Any = typer.BadParameter.__base__  # typer carries its own copy of click
 
 
 class Format(StrEnum):
@@ -96,10 +100,7 @@ def release(
     Columns go by the names of the domain's axes; a geometry column gives the first two. Rows outside the
     domain or with a missing coordinate are dropped.
     """
-    if out.exists() and not overwrite:
-        raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")
-    if not out.resolve().parent.is_dir():
-        raise BadInput(f"The folder of {out} does not exist: make it first.")
+    _must_be_free(out, inputs, overwrite)
     import veilmap as vm
     from veilmap.method import DEFAULT_METHOD
 
@@ -113,7 +114,7 @@ def release(
             prune=prune,
             progress=tell,
         )
-        made.save(out)
+        made.save(out, overwrite)
     _say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
     _say(made.privacy.statement())
     _say(f"Next: veilmap info {out}")
@@ -229,13 +230,39 @@ def demo(
 def main() -> None:
     """Run the command line: bad input is one sentence on standard error and exit status 2."""
     try:
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx else "veilmap"
+        typer.echo(f"veilmap: {error.format_message().rstrip('.')}. See '{command} --help'.", err=True)
+        sys.exit(2)
     except VeilmapError as error:
         typer.echo(f"veilmap: {error}", err=True)
         sys.exit(2)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("veilmap: interrupted; nothing was written.", err=True)
+        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+def _must_be_free(out: Path, inputs: list[Path], overwrite: bool) -> None:
+    """Refuse a place that cannot or should not be written, before any data is read."""
+    from veilmap.fileformat import is_release
+
+    folder = out.resolve().parent
+    if not folder.is_dir():
+        raise BadInput(f"The folder of {out} does not exist: make it first.")
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"The folder of {out} cannot be written: choose another.")
+    if not out.exists():
+        return
+    if any(path.exists() and path.samefile(out) for path in inputs):
+        raise BadInput(f"{out} is an input, and would be lost: choose another name for the release.")
+    if not overwrite:
+        raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")
+    if not is_release(out):
+        raise BadInput(f"{out} exists and is no release, so it is not overwritten: choose another name.")
 
 
 def _domain(text: str, crs: str | None) -> Domain:

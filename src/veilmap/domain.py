@@ -55,6 +55,8 @@ class Domain:
             )
         if not 1 <= len(axes) <= MOST_AXES:
             raise BadInput(f"A domain has 1 to {MOST_AXES} axes, got {len(axes)}: leave some out.")
+        if not (crs is None or (isinstance(crs, str) and crs.isprintable())):
+            raise BadInput(f"A coordinate system is given as text like EPSG:4326, got {crs!r}.")
         checked = tuple(_axis(name, bounds) for name, bounds in axes.items())
         finest = min(MOST_BITS, KEY_BITS // len(checked), *(_float_bits(a) for a in checked))
         if bits is not None and not (type(bits) is int and 1 <= bits <= finest):
@@ -127,8 +129,8 @@ class Domain:
 
 
 def _axis(name: object, bounds: object) -> Axis:
-    if not isinstance(name, str) or not name:
-        raise BadInput(f"An axis needs a name of at least one character, got {name!r}.")
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise BadInput(f"An axis needs a name of one or more printable characters, got {name!r}.")
     try:
         if isinstance(bounds, str):
             raise TypeError
@@ -142,7 +144,7 @@ def _axis(name: object, bounds: object) -> Axis:
     axis = Axis(name, lo, hi)
     if _float_bits(axis) < 1:
         raise BadInput(
-            f"The range of axis {name!r} is too narrow for its numbers, got ({lo!r}, {hi!r}): shift it nearer 0."
+            f"The range of axis {name!r} is too narrow, got ({lo!r}, {hi!r}): choose another unit or origin."
         )
     return axis
 

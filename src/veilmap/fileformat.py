@@ -6,6 +6,7 @@ computed with its own 64 digits set to zero, and then written over them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, need
 from veilmap.estimate import Estimates, standard_errors
+from veilmap.kernels.boxes import DEEPEST
 from veilmap.tree import CutTree, RegularTree, Tree
 
 FORMAT = 1
@@ -78,7 +80,9 @@ def _rectangles(x0: Any, y0: Any, x1: Any, y1: Any) -> pa.Array:
     return pa.Array.from_buffers(kind, len(corners), [None, pa.py_buffer(offsets), pa.py_buffer(body)])
 
 
-def write(path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, Any], domain: Domain) -> None:
+def write(
+    path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, Any], domain: Domain, overwrite: bool = True
+) -> None:
     """Write a release file, or nothing."""
     keys = {HEADER: json.dumps(header, ensure_ascii=False)}
     if domain.dimensions == 2:
@@ -107,7 +111,16 @@ def write(path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, An
     blank = _stated_digest(data)
     assert blank is not None  # noqa: S101
     data[blank.start(1) : blank.end(1)] = hashlib.sha256(data).hexdigest().encode()
-    put_in_place(path, data)
+    put_in_place(path, data, overwrite)
+
+
+def is_release(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says of itself that it is a release."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        return False
+    return data.startswith(b"PAR1") and _stated_digest(data) is not None
 
 
 def _stated_digest(data: bytes | bytearray) -> re.Match[bytes] | None:
@@ -115,22 +128,27 @@ def _stated_digest(data: bytes | bytearray) -> re.Match[bytes] | None:
     return _DIGEST.match(data, max(data.rfind(CHECKSUM), 0))
 
 
-def put_in_place(path: str | os.PathLike[str], data: bytes | bytearray) -> None:
+def put_in_place(path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True) -> None:
     """Write beside the place and move: a reader sees the old file, the new one, or none."""
     place = Path(path)
-    beside = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")
+    beside = place.parent / f".veilmap-{uuid.uuid4().hex}.tmp"
     try:
         with open(beside, "xb") as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        os.replace(beside, place)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise BadInput(f"Cannot write {place}: {error.strerror}. Choose a folder that exists and is yours.") from None
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        if overwrite:
+            os.replace(beside, place)
+        else:
+            os.link(beside, place)  # fails if another has put a file there in the meantime
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not a name for a file"
+        raise BadInput(
+            f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
+        ) from None
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            beside.unlink()
 
 
 def _box_columns(table: pa.Table) -> list[str]:
@@ -231,16 +249,48 @@ def tree_header(tree: Tree) -> dict[str, Any]:
 
 def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
     if record["splits"] is not None:
-        return RegularTree(domain.side, domain.dimensions, tuple(tuple(parts) for parts in record["splits"]))
-    parents = table["parent"].to_numpy()[1:].astype(np.int64)
-    levels = np.bincount(table["level"].to_numpy())
+        tree = RegularTree(domain.side, domain.dimensions, tuple(tuple(parts) for parts in record["splits"]))
+        cuts = [n for parts in tree.splits for n in parts]
+        if any(len(parts) != tree.axes for parts in tree.splits) or any(type(n) is not int or n < 1 for n in cuts):
+            raise Damaged("The header of the release file does not describe a tree: ask for it again.")
+        if max(tree.grid(tree.height)) > domain.side:
+            raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
+        return tree
+    parent, level = table["parent"].to_numpy()[1:].astype(np.int64), table["level"].to_numpy().astype(np.int64)
     box = [_edge_columns(table, name, k) for k, name in enumerate(domain.names)]
-    return CutTree(
-        np.stack([_cells(domain, a, lo) for a, (lo, _) in enumerate(box)], axis=1),
-        np.stack([_cells(domain, a, hi) for a, (_, hi) in enumerate(box)], axis=1),
-        np.bincount(parents, minlength=table.num_rows),
-        tuple(np.concatenate([[0], np.cumsum(levels)]).tolist()),
+    lo = np.stack([_cells(domain, a, low) for a, (low, _) in enumerate(box)], axis=1)
+    hi = np.stack([_cells(domain, a, high) for a, (_, high) in enumerate(box)], axis=1)
+    _must_be_a_tree(parent, level, lo, hi, domain)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(level))])
+    return CutTree(lo, hi, np.bincount(parent, minlength=len(level)), tuple(starts.tolist()))
+
+
+def _must_be_a_tree(
+    parent: NDArray[np.int64],
+    level: NDArray[np.int64],
+    lo: NDArray[np.int64],
+    hi: NDArray[np.int64],
+    domain: Domain,
+) -> None:
+    """Anyone can write a file with a checksum that fits: what is walked later is checked here."""
+    child = np.arange(1, len(level))
+    volume = np.prod((hi - lo) / domain.side, axis=1)
+    sound = (
+        level[0] == 0
+        and level.max() < DEEPEST
+        and (parent >= 0).all()
+        and (parent < child).all()
+        and (np.diff(parent) >= 0).all()
+        and (level[child] == level[parent] + 1).all()
+        and (lo[0] == 0).all()
+        and (hi[0] == domain.side).all()
+        and (lo <= hi).all()
+        and (lo[child] >= lo[parent]).all()
+        and (hi[child] <= hi[parent]).all()
+        and np.allclose(np.bincount(parent, volume[child], len(level))[parent], volume[parent], rtol=1e-9, atol=0)
     )
+    if not sound:
+        raise Damaged("The rows of the release file do not make a tree: ask for it again.")
 
 
 def _edge_columns(table: pa.Table, name: str, axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import Enum
-from fractions import Fraction
 from numbers import Real
 from typing import Any
 
@@ -94,7 +93,7 @@ METHODS: dict[str, Method] = {
         Method(name="quad-post", structure=Quadtree(), budget=Uniform()),
         Method(name="quad-opt", structure=Quadtree()),
         Method(name="kd-standard", structure=KdTree(8)),
-        Method(name="kd-hybrid", structure=KdTree(8, switch=4)),
+        Method(name="kd-hybrid", structure=KdTree(8, switch="half")),
     )
 }
 

@@ -15,7 +15,8 @@ from veilmap.errors import BadInput
 from veilmap.estimate import estimate
 from veilmap.method import DEFAULT_METHOD, Estimate, Method
 from veilmap.publish import BYTES_A_NODE, must_fit, resolve
-from veilmap.tree import RegularTree
+from veilmap.structures import Gate, middles
+from veilmap.tree import Parts, RegularTree, Tree
 from veilmap.vault import NoisyTree, noise_variance
 
 SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
@@ -69,20 +70,49 @@ def plan(
 
     Where the method would choose its height from the noisy number of rows, ``rows`` is a guess of it.
     """
-    chosen, budget, axes = resolve(method, height, None), exact_epsilon(epsilon), domain.dimensions
+    chosen, budget = resolve(method, height, None), exact_epsilon(epsilon)
     must_fit(chosen, domain)
-    tall = chosen.structure.height
-    if tall is None:
-        if rows is None:
-            raise BadInput("The height depends on the number of rows: give a height, or a guess of the rows.")
-        if rows < 0:
-            raise BadInput(f"A guess of the rows is 0 or more, got {rows}.")
-        tall = chosen.structure.choose(rows, float(budget), chosen.structure.finest(domain.bits, axes), axes)
-    tree = RegularTree(domain.side, axes, chosen.structure.splits(tall, axes))
-    spread = [noise_variance(e) if e else np.inf for e in chosen.level_epsilons(budget, tall, axes)]
-    # The error does not depend on the counts, so an empty map with the same variances has it too.
-    empty = NoisyTree(
-        tree, np.zeros(tree.size, np.int64), np.repeat(np.array(spread), np.diff(tree.level_start)), (), False
-    )
+    if chosen.structure.height is None and rows is None:
+        raise BadInput("The height depends on the number of rows: give a height, or a guess of the rows.")
+    if rows is not None and rows < 0:
+        raise BadInput(f"A guess of the rows is 0 or more, got {rows}.")
+    empty = rehearse(domain, chosen, budget, rows or 0)
     answerer = Answerer(domain, estimate(empty, chosen), chosen.estimate is not Estimate.NOISY_COUNTS)
-    return Plan(domain, chosen, budget, tall, tree.size, tree.size * BYTES_A_NODE, answerer)
+    size = empty.tree.size
+    return Plan(domain, chosen, budget, empty.tree.height, size, size * BYTES_A_NODE, answerer)
+
+
+def rehearse(domain: Domain, method: Method, epsilon: Fraction, rows: int) -> NoisyTree:
+    """Grow the tree of a method without data: counts are 0 but for the root's, medians are middles.
+
+    The standard error of an answer does not depend on the counts, so this tree has it too; for a structure
+    that follows the data, it is that of evenly spread data.
+    """
+    tree: Tree = RegularTree(domain.side, domain.dimensions)
+    spread: dict[int, float] = {}
+
+    def refine(parts: Parts) -> None:
+        nonlocal tree
+        tree = tree.refine(parts)
+
+    def cut(axis: int, at: NDArray[np.int64]) -> None:
+        nonlocal tree
+        tree = tree.cut(axis, at)
+
+    def shorten(height: int) -> None:
+        nonlocal tree
+        tree = tree.shortened(height)
+
+    def count(level: int, part: Fraction) -> NDArray[np.int64]:
+        nodes = tree.level(level)
+        spread[level] = noise_variance(part)
+        return np.full(nodes.stop - nodes.start, rows if level == 0 else 0)
+
+    def medians(axis: int, part: Fraction) -> NDArray[np.int64]:
+        return middles(tree, axis)
+
+    gate = Gate(domain, lambda: tree, refine, cut, shorten, medians, count)
+    method.structure.grow(gate, epsilon, method.budget)
+    variance = [spread.get(level, np.inf) for level in range(tree.height + 1)]
+    sizes = np.diff(tree.level_start)
+    return NoisyTree(tree, np.zeros(tree.size, np.int64), np.repeat(np.array(variance), sizes), (), False)

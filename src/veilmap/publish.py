@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 
-from veilmap.budget import exact_epsilon
+from veilmap.budget import exact_epsilon, level_shares
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
 from veilmap.estimate import estimate
@@ -17,7 +18,6 @@ from veilmap.memory import free_memory
 from veilmap.method import DEFAULT_METHOD, Method, named
 from veilmap.privacy import Privacy
 from veilmap.published import Release
-from veilmap.tree import RegularTree
 from veilmap.vault import measure, seal
 
 _version = cache(version)  # reading it takes longer than a small release
@@ -91,15 +91,16 @@ def must_fit(method: Method, domain: Domain) -> None:
     height, axes = method.structure.height, domain.dimensions
     if height is None:
         return
+    level_shares(method.budget, Fraction(1), height, axes)  # a budget that does not fit the tree is refused here
     if height > domain.bits:
         raise BadInput(
             f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
         )
-    tree = RegularTree(domain.side, axes, ((2,) * axes,) * height)
-    need, free = tree.size * BYTES_A_NODE, free_memory()
+    size = method.structure.nodes(axes)
+    need, free = size * BYTES_A_NODE, free_memory()
     if need > free:
         raise TooLarge(
-            f"A tree of height {height} over {axes} axes has {tree.size:.3g} nodes and would take "
+            f"A tree of height {height} over {axes} axes has {size:.3g} nodes and would take "
             f"{need / 2**30:.3g} GiB of memory; {free / 2**30:.3g} GiB are free: choose a smaller height."
         )
 

@@ -57,9 +57,9 @@ class Release:
     def height(self) -> int:
         return self.estimates.tree.height
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Write the release to one file; nothing is left behind if that fails."""
-        fileformat.write(path, self.nodes, self.header(), self.domain)
+        fileformat.write(path, self.nodes, self.header(), self.domain, overwrite)
 
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""

@@ -43,9 +43,7 @@ class Tree:
             raise ValueError("A cut must lie inside its box.")
         left_hi, right_lo = self.hi[newest].copy(), self.lo[newest].copy()
         left_hi[:, axis] = right_lo[:, axis] = at
-        return self._grown(
-            np.stack([self.lo[newest], right_lo], axis=1), np.stack([left_hi, self.hi[newest]], axis=1)
-        )
+        return self._grown(np.stack([self.lo[newest], right_lo], axis=1), np.stack([left_hi, self.hi[newest]], axis=1))
 
     def _grown(self, lo: Ints, hi: Ints) -> Tree:
         """With one more level: children of each box of the newest level, (boxes, children, axes)."""
@@ -128,7 +126,8 @@ class CutTree(Tree):
         lo, width = self.lo[newest][:, None, :], (self.hi - self.lo)[newest][:, None, :]
         # part k of an axis is [lo + k * width // parts, lo + (k + 1) * width // parts)
         k = np.stack(np.unravel_index(np.arange(math.prod(parts)), parts), axis=1)
-        return self._grown(lo + k * width // parts, lo + (k + 1) * width // parts)
+        parts_of = np.array(parts)
+        return self._grown(lo + k * width // parts_of, lo + (k + 1) * width // parts_of)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +29,17 @@ class ArrayEngine:
 
     def _shares(self) -> Iterator[Share]:
         for part, rows in equal_parts(len(self.columns[0])):
-            yield part, lambda rows=rows: [[c[rows] for c in self.columns]]
+            yield part, partial(self._read, rows)
+
+    def _read(self, rows: slice) -> list[Columns]:
+        return [[column[rows] for column in self.columns]]
 
 
 def open_array(points: object, domain: Domain) -> ArrayEngine:
     """An (n, d) array or nested list of numbers, or a flat one for a single axis."""
     array = _as_numbers(points)
-    if array.ndim == 1 and domain.dimensions == 1:
-        array = array[:, None]
+    if array.ndim == 1 and (domain.dimensions == 1 or not array.size):
+        array = array.reshape(-1, domain.dimensions)
     if array.ndim != 2 or array.shape[1] != domain.dimensions:
         columns = array.shape[1] if array.ndim == 2 else f"{array.ndim} dimensions and not 2"
         names = ", ".join(domain.names)
@@ -65,7 +69,7 @@ def _convert(points: object) -> NDArray[np.generic] | None:
                 points = np.ma.filled(points.astype(float), np.nan)
             array = np.asarray(points)
             # None becomes NaN, Decimal a float
-            return array.astype(float) if array.dtype.kind == "O" and array.ndim == 2 else array
+            return array.astype(float) if array.dtype.kind == "O" and 1 <= array.ndim <= 2 else array
     except MemoryError:
         raise
     except Exception:

@@ -94,8 +94,8 @@ def _work_through(
 ) -> None:
     """Hand every piece of every share to one worker's ``take``; call its ``give``, alone, when it asks and at the end.
 
-    ``progress`` is called on the caller's thread, by the clock and in whole percents: neither how often nor
-    with what says how many rows there are.
+    ``progress`` is called on the caller's thread, by the clock and in whole percents: it says how long the work
+    takes, as a clock would, and no more of how many rows there are.
     """
     supply, lock = enumerate(shares), threading.Lock()
     part, stop = 0.0, False

@@ -96,6 +96,11 @@ def _open_geodataframe(frame: Any, domain: Domain) -> TableEngine:
     if active is not None and not set(domain.names) <= set(table.column_names):
         shapely = need("shapely", "geo", "Reading a GeoDataFrame")
         shapes = frame.geometry.to_numpy()
+        kinds = set(shapely.get_type_id(shapes).tolist()) - {-1}  # -1 is a missing one
+        if kinds and 0 not in kinds:
+            raise UnreadableInput(
+                "The GeoDataFrame must hold points, and has none: make one of each row first, such as its centroid."
+            )
         shapes = np.where(shapely.is_empty(shapes), None, shapes)
         xy = pa.StructArray.from_arrays([shapely.get_x(shapes), shapely.get_y(shapes)], ["x", "y"])
         table = pa.Table.from_arrays([*table.columns, xy], names=[*table.column_names, active])

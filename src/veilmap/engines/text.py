@@ -19,9 +19,11 @@ from veilmap.engines.columns import lay_out
 from veilmap.engines.geometry import Floats, numbers
 from veilmap.engines.guard import guard, guard_each
 from veilmap.errors import UnreadableInput
+from veilmap.kernels.counting import blank_open_quotes
 
 SEPARATORS = ",;\t|"
-LONGEST_LINE = 1 << 20
+LONGEST_LINE = 1 << 26
+LONGEST_HEADER = 1 << 20
 BLOCK_BYTES = 1 << 22
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
@@ -50,33 +52,38 @@ class TextSource:
         if not self.header.rows_follow:
             return
         with guard(lambda: pa.OSFile(self.path), self.damaged) as file:
-            seen, size = 0.0, file.size()
+            seen, size, first = 0.0, file.size(), True
             text = pa.CompressedInputStream(file, "gzip") if self.path.lower().endswith(".gz") else file
-            blocks = guard(lambda: self._blocks(text), self.damaged)
-            first = True
-            for rows in guard_each(blocks, self.damaged):
+            for lines in guard_each(_whole_lines(text), self.damaged):
                 now = min(file.tell() / size, 1.0)
-                yield now - seen, partial(self._read, rows, first)
+                yield now - seen, partial(self._read, lines, first)
                 seen, first = now, False
-        if first:
+
+    def _read(self, lines: bytes, first: bool) -> Iterator[Columns]:
+        rows = guard(lambda: self._parse(lines, self.header.lines if first else 0), self.damaged)
+        columns = [_numbers(column) for column in rows.columns]
+        if first and not rows.num_rows:
             raise UnreadableInput(
                 f"{self.where} must have as many fields in each line as in its header, which names "
                 f"{len(self.header.names)}, separated by {self.header.separator!r}: mend the header."
             )
+        if first:
+            self._must_be_numbers(rows, columns)
+        yield columns
 
-    def _blocks(self, text: pa.NativeFile) -> pacsv.CSVStreamingReader:
+    def _parse(self, lines: bytes, skip: int) -> pa.Table:
+        """The axes as text. A row is a line: a quote that is not closed spoils its own line and no other."""
+        data = np.frombuffer(lines, np.uint8).copy()
+        blank_open_quotes(data, ord(self.header.separator))
         # Columns go by their places: names may be blank, doubled or padded.
         wanted = [str(self.header.names.index(axis)) for axis in self.axes]
-        return pacsv.open_csv(
-            text,
-            pacsv.ReadOptions(
-                block_size=BLOCK_BYTES,
-                skip_rows=self.header.lines,
-                column_names=[str(place) for place in range(len(self.header.names))],
-            ),
-            pacsv.ParseOptions(
-                delimiter=self.header.separator, newlines_in_values=True, invalid_row_handler=lambda row: "skip"
-            ),
+        places = [str(place) for place in range(len(self.header.names))]
+        if not data[data > ord(" ")].size:
+            return pa.table({name: pa.array([], pa.string()) for name in wanted})
+        return pacsv.read_csv(
+            pa.BufferReader(pa.py_buffer(data)),
+            pacsv.ReadOptions(skip_rows=skip, column_names=places, use_threads=False, block_size=len(data) + 1),
+            pacsv.ParseOptions(delimiter=self.header.separator, invalid_row_handler=lambda row: "skip"),
             pacsv.ConvertOptions(
                 check_utf8=False,
                 include_columns=wanted,
@@ -85,13 +92,7 @@ class TextSource:
             ),
         )
 
-    def _read(self, rows: pa.RecordBatch, first: bool) -> Iterator[Columns]:
-        columns = guard(lambda: [_parse(column) for column in rows.columns], self.damaged)
-        if first:
-            self._must_be_numbers(rows, columns)
-        yield columns
-
-    def _must_be_numbers(self, rows: pa.RecordBatch, columns: list[Floats]) -> None:
+    def _must_be_numbers(self, rows: pa.Table, columns: list[Floats]) -> None:
         for axis, texts, values in zip(self.axes, rows.columns, columns, strict=True):
             if np.isnan(values).all() and pc.any(pc.not_equal(pc.ascii_trim_whitespace(texts), "")).as_py():
                 raise UnreadableInput(
@@ -109,7 +110,7 @@ def open_text(path: str, domain: Domain, where: str, damaged: str) -> TextSource
 def _read_header(path: str, axes: tuple[str, ...], where: str) -> Header:
     opener = gzip.open if path.lower().endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
-        lines = iter(lambda: text.readline(LONGEST_LINE), "")
+        lines = iter(lambda: text.readline(LONGEST_HEADER), "")
         for number, line in enumerate(lines, 1):
             if "\0" in line:
                 raise UnreadableInput(f"{where} is not text in UTF-8: save it as UTF-8, or rename it by what it is.")
@@ -120,11 +121,26 @@ def _read_header(path: str, axes: tuple[str, ...], where: str) -> Header:
     raise UnreadableInput(f"{where} is empty: its first line must name the columns {', '.join(axes)}.")
 
 
+def _whole_lines(text: pa.NativeFile) -> Iterator[bytes]:
+    """Blocks of the file that end where a line does."""
+    rest = b""
+    while block := text.read(BLOCK_BYTES):
+        end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+        if end:
+            yield rest + block[:end]
+            rest = b""
+        rest += block[end:]
+        if len(rest) > LONGEST_LINE:
+            raise UnreadableInput(f"A line is longer than {LONGEST_LINE >> 20} MiB: this is no table of text.")
+    if rest:
+        yield rest
+
+
 def _fields(line: str, separator: str) -> tuple[str, ...]:
     return tuple(field.strip() for field in next(csv.reader([line], delimiter=separator)))
 
 
-def _parse(texts: pa.Array) -> Floats:
+def _numbers(texts: pa.ChunkedArray) -> Floats:
     """Numbers from text, NaN from anything else. What a cell becomes does not depend on other cells."""
     try:
         return numbers(texts)

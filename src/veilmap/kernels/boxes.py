@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-DEEPEST = 128  # no tree is deeper: a box of 2^62 cells cannot be cut more often
+DEEPEST = 128  # levels that a walk has room for; a box of 2^62 cells cannot be cut more often
 
 
 @njit(cache=True, nogil=True)
@@ -23,16 +23,16 @@ def place_boxes(boxes: Floats, lo: Floats, hi: Floats, side: int, out: Floats) -
     a coordinate from one of the ``side`` grid lines lies on it: a node's own box is that node.
     """
     axes = len(lo)
-    width = hi - lo
-    slack = np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) / width * side)
+    scale = side / (hi - lo)
+    slack = np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) * scale)
     for q in range(len(boxes)):
         for k in range(axes):
             if not boxes[q, k] <= boxes[q, k + axes]:
                 return q
             for end in (k, k + axes):
-                cell = (min(max(boxes[q, end], lo[k]), hi[k]) - lo[k]) / width[k] * side
+                cell = min((min(max(boxes[q, end], lo[k]), hi[k]) - lo[k]) * scale[k], side)
                 line = np.rint(cell)
-                out[q, end] = (line if abs(cell - line) <= slack[k] else cell) / side
+                out[q, end] = (line if abs(cell - line) <= slack[k] else cell) * (1.0 / side)
     return -1
 
 
@@ -91,21 +91,18 @@ def grid_variance(grids: Ints, subtree_variance: Floats, queries: Floats, out: F
         for k in range(axes):
             fanout *= grids[i + 1, k] // grids[i, k]
         factor[i] -= fanout * subtree_variance[i + 1]
+    cells = grids.T.astype(np.float64)
+    term = np.empty(levels)
     for q in range(len(queries)):
-        total = 0.0
-        for i in range(levels):
-            s = factor[i]
-            for k in range(axes):
-                a = queries[q, k] * grids[i, k]
-                b = queries[q, k + axes] * grids[i, k]
-                first = int(a)  # the cell that holds the low end, and the one that holds the high end
-                last = int(b)
-                if first == last:
-                    s *= (b - a) * (b - a)
-                else:
-                    s *= (first + 1 - a) ** 2 + (last - first - 1) + (b - last) ** 2
-            total += s
-        out[q] = max(total, 0.0)
+        term[:] = factor
+        for k in range(axes):
+            low, high = queries[q, k], queries[q, k + axes]
+            for i in range(levels):
+                a, b = low * cells[k, i], high * cells[k, i]
+                first, last = np.floor(a), np.floor(b)  # the cells that hold the two ends
+                apart = (first + 1.0 - a) ** 2 + (last - first - 1.0) + (b - last) ** 2
+                term[i] *= (b - a) ** 2 if first == last else apart
+        out[q] = max(term.sum(), 0.0)
 
 
 @njit(cache=True, nogil=True)

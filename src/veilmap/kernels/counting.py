@@ -124,3 +124,29 @@ def part_rows(
         while k < parts - 1 and cells[i] >= a + (k + 1) * width // parts:
             k += 1
         index[i] = index[i] * parts + k
+
+
+@njit(cache=True, nogil=True)
+def blank_open_quotes(text: NDArray[np.uint8], separator: int) -> None:
+    """Blank every line of separated text that ends inside a quoted field: each line stands for itself.
+
+    A field is quoted when it begins with a quote; inside, two quotes are one and a single one closes.
+    """
+    quote, line_feed, carriage_return, space = 34, 10, 13, 32
+    begin, at_start, quoted = 0, True, False
+    i = 0
+    while i <= len(text):
+        here = text[i] if i < len(text) else line_feed
+        if here in (line_feed, carriage_return):
+            if quoted:
+                text[begin:i] = space
+            begin, at_start, quoted = i + 1, True, False
+        elif quoted and here == quote:
+            if i + 1 < len(text) and text[i + 1] == quote:
+                i += 1
+            else:
+                quoted = False
+        elif not quoted:
+            quoted = at_start and here == quote
+            at_start = here == separator
+        i += 1

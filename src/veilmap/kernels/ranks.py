@@ -28,7 +28,7 @@ def below(limit: int, words: Ints) -> int:
     while mask < limit:
         mask <<= 1
     for k in range(len(words)):
-        at = words[k] & (mask - 1)
+        at = int(words[k]) & (mask - 1)
         if at < limit:
             return at
     return -1
@@ -59,15 +59,15 @@ def propose_cut(values: Ints, lo: int, hi: int, rate: float, words: Ints) -> tup
     power = 60 - int(np.ceil(np.log2(total)))  # all proposals together stay below 2^62
     factor = 2.0**power * (1 + SURE)
     running = np.zeros(n + 1, np.int64)
-    whole = np.int64(0)
+    whole = 0
     for r in range(n + 1):
-        if weight[r] > 0 or gap_of_rank(values, lo, hi, r)[1] > 0:
-            whole += np.int64(weight[r] * factor) + 2
+        if gap_of_rank(values, lo, hi, r)[1] > 0:
+            whole += int(weight[r] * factor) + 2
         running[r] = whole
     at = below(whole, words[:PICKS])
     if at < 0:
         return 0, 0, 0, 0, power, 1
-    r = np.searchsorted(running, at, side="right")
+    r = int(np.searchsorted(running, at, side="right"))
     first, gap = gap_of_rank(values, lo, hi, r)
     step = below(gap, words[PICKS:])
     if step < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veilmap.structures.gate import Gate, Structure
-from veilmap.structures.kdtree import KdTree
+from veilmap.structures.kdtree import KdTree, middles
 from veilmap.structures.quadtree import Quadtree
 
-__all__ = ["Gate", "KdTree", "Quadtree", "Structure"]
+__all__ = ["Gate", "KdTree", "Quadtree", "Structure", "middles"]

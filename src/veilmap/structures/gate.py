@@ -25,7 +25,7 @@ class Gate:
     tree: Callable[[], Tree]  # as it stands
     refine: Callable[[Parts], None]  # cut every newest box into equal parts
     cut: Callable[[int, Ints], None]  # cut every newest box in two, along an axis, at these cells
-    shorten: Callable[[int], None]  # forget the levels below this one
+    shorten: Callable[[int], None]  # forget the levels below this one; only before the first cut
     medians: Callable[[int, Fraction], Ints]  # a private cut of every newest box along an axis, near its median
     count: Callable[[int, Fraction], Ints]  # the noisy counts of a level; each level once
 
@@ -36,6 +36,10 @@ class Structure(Protocol):
     @property
     def height(self) -> int | None:
         """Levels that are counted, below the root; ``None`` when they are chosen from a paid noisy total."""
+        ...
+
+    def nodes(self, dimensions: int) -> int:
+        """How many nodes the tree may have."""
         ...
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: LevelBudget) -> None:

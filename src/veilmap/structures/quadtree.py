@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from veilmap.budget import LevelBudget, share
+from veilmap.budget import LevelBudget, level_shares, share
 from veilmap.errors import BadInput
 from veilmap.structures.gate import Gate
 
@@ -14,11 +15,15 @@ MOST_LEAVES_TO_CHOOSE_FROM = 2**22  # what an owner who gave no height has memor
 ROOT_SHARE = Fraction(1, 50)
 
 
-def checked_height(height: object) -> None:
-    if isinstance(height, bool) or not isinstance(height, int):
-        raise BadInput(f"The height of a tree is a whole number, got {height!r}.")
-    if height < 0:
-        raise BadInput(f"The height of a tree is 0 or more, got {height}.")
+def whole_height(height: object) -> int:
+    """A height that a caller gave, as a plain number."""
+    try:
+        whole = -1 if isinstance(height, bool) else operator.index(height)  # type: ignore[arg-type]
+    except TypeError:
+        whole = -1
+    if whole < 0:
+        raise BadInput(f"The height of a tree is a whole number, 0 or more, got {height!r}.")
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +38,27 @@ class Quadtree:
 
     def __post_init__(self) -> None:
         if self.height is not None:
-            checked_height(self.height)
+            object.__setattr__(self, "height", whole_height(self.height))
+
+    def nodes(self, dimensions: int) -> int:
+        height = self._finest(dimensions) if self.height is None else self.height
+        return sum(2 ** (dimensions * level) for level in range(height + 1))
+
+    def _finest(self, dimensions: int) -> int:
+        return int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // dimensions
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: LevelBudget) -> None:
         axes = gate.domain.dimensions
-        finest = min(gate.domain.bits, int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // axes)
+        finest = min(gate.domain.bits, self._finest(axes))
         for _ in range(finest if self.height is None else self.height):
             gate.refine((2,) * axes)
         if self.height is not None:
-            parts, first = share(epsilon, budget.weights(self.height, axes)), 0
+            parts, first = level_shares(budget, epsilon, self.height, axes), 0
         else:
             root = epsilon * ROOT_SHARE
             height = self.choose(int(gate.count(0, root)[0]), epsilon, finest, axes)
             gate.shorten(height)
-            parts, first = (root, *share(epsilon - root, budget.weights(height, axes)[1:])), 1
+            parts, first = (root, *share(epsilon - root, level_shares(budget, epsilon, height, axes)[1:])), 1
         for level in range(first, len(parts)):
             if parts[level]:
                 gate.count(level, parts[level])

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -70,8 +70,8 @@ class RandomBits:
     def __init__(self, key: bytes) -> None:
         self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
-    def words(self, shape: int | tuple[int, ...], kind: str) -> NDArray[np.unsignedinteger]:
-        """Uniform unsigned integers of type ``<u1``, ``<u2`` or ``<u8``."""
+    def words(self, shape: int | tuple[int, ...], kind: str) -> NDArray[Any]:
+        """Uniform integers of a type like ``<u2`` or ``<i8``."""
         size = int(np.prod(shape)) * np.dtype(kind).itemsize
         out = self._stream.update(bytes(size))
         return np.frombuffer(out, dtype=kind).reshape(shape)

@@ -22,7 +22,6 @@ from veilmap.vault.noise import discrete_laplace, noise_variance
 from veilmap.vault.rows import Rows
 from veilmap.vault.sealed import Sealed, silenced
 
-
 Ints = NDArray[np.int64]
 
 
@@ -81,7 +80,7 @@ def _measure(
     def cut(axis: int, at: Ints) -> None:
         nonlocal tree, exact, rows
         grown = tree.cut(axis, at)
-        rows = rows or _rows()
+        rows = rows or _in_memory(points, tree, progress)
         rows.cut(axis, at)
         tree, exact = grown, None
 
@@ -89,12 +88,14 @@ def _measure(
         nonlocal tree, exact
         if rows is not None:
             raise BadInput("A tree can be shortened only before its first cut.")
+        if height not in range(1, tree.height + 1):
+            raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
         tree = tree.shortened(height)
         exact = None if exact is None else exact[: tree.size]
 
     def medians(axis: int, part: Fraction) -> Ints:
         nonlocal rows
-        rows = rows or _rows()
+        rows = rows or _in_memory(points, tree, progress)
         newest = tree.level(tree.height)
         ledger.charge(f"medians of level {tree.height}", "exponential", part)
         values, start = rows.sorted_along(axis, newest.stop - newest.start, domain.bits)
@@ -107,30 +108,12 @@ def _measure(
             raise BadInput(f"Level {level} has been counted already: a structure counts each level once.")
         nodes = tree.level(level)
         ledger.charge(f"counts of level {level}", "discrete-laplace", part)
-        exact = _all_counts() if exact is None else exact
+        exact = _all_counts(points, tree, rows, progress) if exact is None else exact
         noisy[level] = exact[nodes] + discrete_laplace(part, nodes.stop - nodes.start, keys)
         spread[level] = noise_variance(part)
         return noisy[level].copy()
 
-    def _rows() -> Rows:
-        found, grown = Rows(points._cells(progress)), RegularTree(domain.side, domain.dimensions)
-        for parts in tree.splits if isinstance(tree, RegularTree) else ():
-            found.refine(grown, parts)
-            grown = RegularTree(domain.side, domain.dimensions, (*grown.splits, parts))
-        return found
-
-    def _all_counts() -> Ints:
-        counts, leaves = np.zeros(tree.size, np.int64), tree.level(tree.height)
-        if rows is not None:
-            counts[leaves] = rows.counts(leaves.stop - leaves.start)
-        elif isinstance(tree, RegularTree):
-            counts[leaves] = points._count_leaves(tree, progress)
-        sum_children(tree.first_child, counts, leaves.start)
-        return counts
-
-    method.structure.grow(
-        Gate(domain, lambda: tree, refine, cut, shorten, medians, count), epsilon, method.budget
-    )
+    method.structure.grow(Gate(domain, lambda: tree, refine, cut, shorten, medians, count), epsilon, method.budget)
     counts, variance = np.zeros(tree.size, np.int64), np.full(tree.size, np.inf)
     for level in range(tree.height + 1):
         if level in noisy:
@@ -139,6 +122,26 @@ def _measure(
     if not np.isfinite(variance[tree.level(tree.height)]).all():
         raise BadInput("A structure must count the leaves of its tree.")
     return NoisyTree(tree, counts, variance, ledger.charges, keys.private)
+
+
+def _in_memory(points: Sealed, tree: Tree, progress: Callable[[float], None]) -> Rows:
+    """All rows, in the nodes of a tree that has been regular so far."""
+    rows, grown = Rows(points._cells(progress)), tree.shortened(0)
+    for parts in tree.splits if isinstance(tree, RegularTree) else ():
+        rows.refine(grown, parts)
+        grown = grown.refine(parts)
+    return rows
+
+
+def _all_counts(points: Sealed, tree: Tree, rows: Rows | None, progress: Callable[[float], None]) -> Ints:
+    """Exact counts of all nodes: they never leave this file."""
+    counts, leaves = np.zeros(tree.size, np.int64), tree.level(tree.height)
+    if rows is not None:
+        counts[leaves] = rows.counts(leaves.stop - leaves.start)
+    elif isinstance(tree, RegularTree):
+        counts[leaves] = points._count_leaves(tree, progress)
+    sum_children(tree.first_child, counts, leaves.start)
+    return counts
 
 
 def _must_be_countable(tree: Tree, domain: Domain) -> None:

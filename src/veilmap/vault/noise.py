@@ -100,7 +100,7 @@ def _compare(words: NDArray[np.uint16], first: NDArray[np.uint16], signs: NDArra
     return z
 
 
-def _refine(p: Probability, bits: RandomBits, seen: int = FIRST) -> bool:
+def _refine(p: Probability, bits: RandomBits, seen: int) -> bool:
     """One Bernoulli(p) whose first ``seen`` bits have agreed with p's."""
     while True:
         word = int(bits.words(1, "<u8")[0])
@@ -139,14 +139,14 @@ def _draw_slowly(
 ) -> int:
     """The same draw, with every comparison carried to its end."""
     zero, *digits, beyond = (
-        _refine(p, bits) if word == limit else bool(word < limit)
+        _refine(p, bits, FIRST) if word == limit else bool(word < limit)
         for p, word, limit in zip(probabilities, words, first, strict=True)
     )
     magnitude = 1 + sum(1 << j for j, one in enumerate(digits) if one)
     while beyond:  # G ≥ 2^J: it forgets, so add 2^J and ask again
         magnitude += 1 << len(digits)
         word = int(bits.words(1, "<u2")[0])
-        beyond = _refine(probabilities[-1], bits) if word == first[-1] else bool(word < first[-1])
+        beyond = _refine(probabilities[-1], bits, FIRST) if word == first[-1] else bool(word < first[-1])
     return 0 if zero else magnitude * (1 - 2 * int(sign & 1))
 
 

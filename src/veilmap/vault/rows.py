@@ -1,4 +1,4 @@
-"""Rows in memory, each in one node of the newest level. Exact: nothing here leaves the vault. Proof: proofs/cells.md."""
+"""Rows in memory, each in one node of the newest level. Exact, and for the vault alone. Proof: proofs/cells.md."""
 
 from __future__ import annotations
 
