@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,19 @@ def main() -> None:
         "≤ 1.0",
         ratio <= 1,
     )
+
+    from scipy.spatial import cKDTree
+
+    for method, bar in (("kd-standard", 1.5), ("kd-hybrid", 1.0)):
+        build = partial(vm.release, points, domain, epsilon=0.5, method=method, height=8)
+        build()
+        ours, theirs = best_of(3, build, lambda: cKDTree(points))
+        report.row(
+            f"{method}, height 8 ÷ scipy cKDTree",
+            f"{ours / theirs:.2f} ({1e3 * ours:.0f} / {1e3 * theirs:.0f} ms)",
+            f"≤ {bar}",
+            ours / theirs <= bar,
+        )
 
     boxes = random_boxes(domain, 1_000_000)
     seconds = best_of(5, lambda: made.count(boxes))[0]

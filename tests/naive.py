@@ -36,9 +36,25 @@ def cell(x, lo, hi, side):
     return min(math.floor((x - lo) * (side / (hi - lo))), side - 1) if lo <= x <= hi else None
 
 
-def add_axis(values, lo, hi, side, shift, offsets, index):
+def part_of(cell, lo, hi, parts):
+    """Which of the equal parts of [lo, hi), to the cell, a cell lies in."""
+    starts = [lo + k * (hi - lo) // parts for k in range(parts + 1)]
+    return next(k for k in range(parts) if starts[k] <= cell < starts[k + 1])
+
+
+def add_axis(values, lo, hi, side, parts, offsets, index):
     cells = [cell(x, lo, hi, side) for x in values]
-    return [-1 if i < 0 or c is None else i + offsets[c >> shift] for i, c in zip(index, cells, strict=True)]
+    return [
+        -1 if i < 0 or c is None else i + offsets[part_of(c, 0, side, parts)] for i, c in zip(index, cells, strict=True)
+    ]
+
+
+def cut_rows(cells, at, node):
+    return [2 * v + (0 if c < at[v] else 1) for c, v in zip(cells, node, strict=True)]
+
+
+def part_rows(cells, lo, hi, parts, node, index):
+    return [i * parts + part_of(c, lo[v], hi[v], parts) for c, v, i in zip(cells, node, index, strict=True)]
 
 
 def tally(index, size):

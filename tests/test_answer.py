@@ -20,7 +20,9 @@ from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree
 
 HEIGHTS = {1: 6, 2: 4, 3: 2}
-METHODS_AND_AXES = [("quad-opt", 1), ("quad-opt", 2), ("quad-opt", 3), *((m, 2) for m in METHODS if m != "quad-opt")]
+QUADTREES = [name for name in METHODS if name.startswith("quad-")]
+KD_TREES = [name for name in METHODS if name.startswith("kd-")]
+METHODS_AND_AXES = [("quad-opt", 1), ("quad-opt", 2), ("quad-opt", 3), *((m, 2) for m in QUADTREES if m != "quad-opt")]
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS)
 ROUNDING = 1e-9
 
@@ -207,9 +209,10 @@ def honest(predicted, answers):
     return bool(np.all(np.abs(ratio - 1) < 0.05) and abs(ratio.mean() - 1) < 0.015)
 
 
-@pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES)
+@pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES + [(m, axes) for m in KD_TREES for axes in (1, 2, 3)])
 def test_predicted_errors_are_the_exact_ones(method, axes):
-    release, boxes = released(method, axes), boxes_of_several_shapes(axes, ON_THE_LINES + OFF_THE_LINES)
+    height = 6 // axes if method in KD_TREES else None
+    release, boxes = released(method, axes, height), boxes_of_several_shapes(axes, ON_THE_LINES + OFF_THE_LINES)
     tree, noise, cells = release.estimates.tree, release.estimates.noise_variance, boxes * release.domain.side
     if release.consistent:
         covariance = naive.covariance(tree.first_child, noise)[np.ix_(tree.is_leaf, tree.is_leaf)]

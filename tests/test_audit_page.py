@@ -23,7 +23,7 @@ PROOFS = sorted((ROOT / "proofs").glob("*.md"))
 PAGES = [ROOT / "AUDIT.md", *PROOFS]
 CORE = [
     *sorted((SOURCE / "vault").glob("*.py")),
-    *(SOURCE / name for name in ("domain.py", "tree.py", "budget.py", "kernels/counting.py")),
+    *(SOURCE / name for name in ("domain.py", "tree.py", "budget.py", "kernels/counting.py", "kernels/ranks.py")),
 ]
 ENGINES = sorted((SOURCE / "engines").glob("*.py"))
 MOST_LINES = 1000
@@ -186,7 +186,7 @@ def test_cell_of_a_row_does_not_depend_on_other_rows(column: list[float]) -> Non
 
     def cells(rows: list[float]) -> list[int]:
         index, offsets = np.zeros(len(rows), np.int64), np.arange(domain.side)
-        add_axis(np.array(rows), -1.0, 5.0, domain.scale(0), domain.side, 0, offsets, index)
+        add_axis(np.array(rows), -1.0, 5.0, domain.scale(0), domain.bits, domain.side, offsets, index)
         return index.tolist()
 
     together = cells(column)
@@ -198,8 +198,8 @@ def test_cell_of_a_row_does_not_depend_on_other_rows(column: list[float]) -> Non
 
 def test_dropped_row_stays_dropped_on_later_axes() -> None:
     index, offsets = np.zeros(3, np.int64), np.arange(4)
-    add_axis(np.array([0.5, np.nan, 0.5]), 0.0, 1.0, 4.0, 4, 0, offsets * 4, index)
-    add_axis(np.array([0.5, 0.5, 7.0]), 0.0, 1.0, 4.0, 4, 0, offsets, index)
+    add_axis(np.array([0.5, np.nan, 0.5]), 0.0, 1.0, 4.0, 2, 4, offsets * 4, index)
+    add_axis(np.array([0.5, 0.5, 7.0]), 0.0, 1.0, 4.0, 2, 4, offsets, index)
     assert index.tolist() == [10, -1, -1]
 
 

@@ -32,7 +32,7 @@ def cells_of(domain, values, axis=0):
     """The cells of coordinates by the kernel that counts, -1 for those that are dropped."""
     index, every_cell = np.zeros(len(values), np.int64), np.arange(domain.side)
     lo, hi = domain.axes[axis].lo, domain.axes[axis].hi
-    add_axis(np.array(values, float), lo, hi, domain.scale(axis), domain.side, 0, every_cell, index)
+    add_axis(np.array(values, float), lo, hi, domain.scale(axis), domain.bits, domain.side, every_cell, index)
     return index
 
 

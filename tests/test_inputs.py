@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import naive
 import veilmap
 from veilmap.domain import Domain
 from veilmap.engines import batches, open_points
@@ -59,6 +60,20 @@ def naive_count(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
         cell = np.minimum(np.floor(place), domain.side - 1)
         counts[np.all((tree.lo[leaves] <= cell) & (cell < tree.hi[leaves]), axis=1)] += 1
     return counts
+
+
+def cells_of(points: object, domain: Domain = FLAT) -> np.ndarray:
+    return np.stack(open_points(points, domain).cells(domain, lambda part: None), axis=1)
+
+
+def naive_cells(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
+    """One point at a time: the cells of those that are not dropped, in their order."""
+    found = []
+    for point in np.asarray(points, float):
+        row = [naive.cell(x, a.lo, a.hi, domain.side) for x, a in zip(point, domain.axes, strict=True)]
+        if None not in row:
+            found.append(row)
+    return np.array(found, np.int64).reshape(-1, domain.dimensions)
 
 
 def some_points(rows: int = 400) -> np.ndarray:
@@ -270,6 +285,15 @@ class TestSamePointsSameCounts:
             counts = engine.count_leaves(SOLID, tree_of(SOLID), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
+    @pytest.mark.parametrize("kind", IN_MEMORY)
+    def test_cells_in_memory_are_those_of_the_points_in_their_order(self, kind: str) -> None:
+        points = POINTS[::-1] if kind == "reversed array" else POINTS
+        np.testing.assert_array_equal(cells_of(IN_MEMORY[kind](), SOLID), naive_cells(points, SOLID))
+
+    @pytest.mark.parametrize("kind", IN_FILES)
+    def test_cells_in_files_are_those_of_the_points_in_their_order(self, kind: str, tmp_path: Path) -> None:
+        np.testing.assert_array_equal(cells_of(IN_FILES[kind](tmp_path), SOLID), naive_cells(POINTS, SOLID))
+
     def test_files_can_be_counted_again(self, tmp_path: Path) -> None:
         engine = open_points(IN_FILES["tuple of mixed kinds"](tmp_path), SOLID)
         for _ in range(2):
@@ -313,6 +337,7 @@ class TestSamePointsSameCounts:
             write_csv(tmp_path / "a.csv.gz", points),
         ):
             np.testing.assert_array_equal(count(kind), expected)
+            np.testing.assert_array_equal(cells_of(kind), naive_cells(points[:, :2]))
 
 
 class TestTypes:

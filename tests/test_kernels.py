@@ -67,14 +67,48 @@ def least_squares(first_child, noisy, variance):
 # Counting
 
 
-@given(st.lists(st.floats(-1, 2) | st.sampled_from([0, 0.25, 0.5, 1, math.nan, math.inf])), st.integers(0, 4), SEEDS)
-def test_add_axis_adds_each_points_part_or_drops_it(values, shift, seed):
+@given(st.lists(st.floats(-1, 2) | st.sampled_from([0, 0.25, 0.5, 1, math.nan, math.inf])), st.integers(1, 16), SEEDS)
+def test_add_axis_adds_each_points_part_or_drops_it(values, parts, seed):
     rng, side = np.random.default_rng(seed), 16
-    offsets = rng.integers(0, 1000, side >> shift)
+    offsets = rng.integers(0, 1000, parts)
     before = rng.integers(-1, 5, len(values))
     index = before.copy()
-    counting.add_axis(np.array(values, float), 0.0, 1.0, 16.0, side, shift, offsets, index)
-    assert index.tolist() == naive.add_axis(values, 0.0, 1.0, side, shift, offsets, before)
+    counting.add_axis(np.array(values, float), 0.0, 1.0, 16.0, 4, parts, offsets, index)
+    assert index.tolist() == naive.add_axis(values, 0.0, 1.0, side, parts, offsets, before)
+
+
+@given(st.lists(st.floats(-1, 2) | st.sampled_from([0, 0.25, 0.5, 1, math.nan, math.inf])), st.integers(1, 30))
+def test_find_cells_finds_each_values_cell_or_drops_it(values, bits):
+    cells = np.full(len(values), 77)
+    counting.find_cells(np.array(values, float), 0.0, 1.0, 2.0**bits, bits, cells)
+    expected = [naive.cell(x, 0.0, 1.0, 2**bits) for x in values]
+    assert cells.tolist() == [-1 if c is None else c for c in expected]
+
+
+def random_rows(seed, rows=50, nodes=6, side=40):
+    """Boxes along one axis, some of them empty, and cells in those that are not."""
+    rng = np.random.default_rng(seed)
+    lo, hi = np.sort(rng.integers(0, side + 1, (2, nodes)), axis=0)
+    hi[0] = max(hi[0], lo[0] + 1)
+    node = rng.choice(np.flatnonzero(hi > lo), rows)
+    return rng.integers(lo[node], hi[node]), lo, hi, node, rng
+
+
+@given(SEEDS)
+def test_cut_rows_sends_each_row_to_its_side(seed):
+    cells, lo, hi, node, rng = random_rows(seed)
+    at, before = rng.integers(lo, hi + 1), node.tolist()
+    counting.cut_rows(cells, at, node)
+    assert node.tolist() == naive.cut_rows(cells, at, before)
+
+
+@given(SEEDS, st.integers(1, 60))
+def test_part_rows_appends_the_part_of_each_row(seed, parts):
+    cells, lo, hi, node, rng = random_rows(seed)
+    index = rng.integers(0, 100, len(cells))
+    expected = naive.part_rows(cells, lo, hi, parts, node, index.tolist())
+    counting.part_rows(cells, lo, hi, parts, node, index)
+    assert index.tolist() == expected
 
 
 @given(st.lists(st.integers(-1, 9)))

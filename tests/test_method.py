@@ -10,8 +10,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from veilmap import BadInput, Estimate, Geometric, LeafOnly, Levels, Method, Noise, Quadtree, Uniform
+from veilmap import BadInput, Estimate, Geometric, KdTree, LeafOnly, Levels, Method, Noise, Quadtree, Uniform
+from veilmap.domain import Domain
 from veilmap.method import BUDGETS, DEFAULT_METHOD, METHODS, STRUCTURES, named
+from veilmap.structures import Gate
+from veilmap.tree import RegularTree
 
 
 def through_json(method):
@@ -23,7 +26,7 @@ def through_json(method):
 @pytest.mark.parametrize("prune", [None, 0, -3.5, 32])
 def test_every_named_method_comes_back_from_json(name, height, prune):
     method = named(name, height=height, prune_below=prune)
-    assert method.structure.height == height
+    assert method.structure.height == (METHODS[name].structure.height if height is None else height)
     assert method.prune_below == prune
     assert through_json(method) == method
 
@@ -37,6 +40,34 @@ def test_every_budget_and_estimate_comes_back_from_json(budget, estimate):
     method = Method(structure=Quadtree(3), budget=budget, estimate=estimate, name="by hand")
     assert through_json(method) == method
     assert type(budget) in BUDGETS.values()
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [Quadtree(), Quadtree(0), KdTree(), KdTree(3, "half"), KdTree(4, 2, fanout=2), KdTree(2, median_share="1/7")],
+)
+def test_every_structure_comes_back_from_json(structure):
+    method = Method(structure=structure)
+    assert through_json(method) == method
+    assert type(structure) in STRUCTURES.values()
+
+
+def test_the_share_of_the_medians_is_exact_through_json():
+    for share in (0.1, "0.1", Fraction(1, 10)):
+        method = Method(structure=KdTree(3, median_share=share))
+        assert through_json(method).structure.median_share == Fraction(1, 10)
+
+
+@pytest.mark.parametrize("share", [1, -0.1, "x", None, math.nan, 2])
+def test_the_share_of_the_medians_is_a_part_of_the_budget(share):
+    with pytest.raises(BadInput, match="share of the medians is a number from 0 to below 1, got"):
+        KdTree(3, median_share=share)
+
+
+@pytest.mark.parametrize("fanout", [0, 1, 3, 4, "2"])
+def test_a_kd_tree_has_fanout_2_or_2_for_each_axis(fanout):
+    with pytest.raises(BadInput, match="A kd-tree has fanout 2"):
+        KdTree(3, fanout=fanout)
 
 
 def test_json_names_each_part_and_its_configuration():
@@ -74,7 +105,17 @@ def test_the_four_quadtrees_are_the_two_budgets_times_the_two_estimates():
     }
     assert {m.noise for m in METHODS.values()} == {Noise.DISCRETE_LAPLACE}
     assert DEFAULT_METHOD == "quad-opt"
-    assert set(STRUCTURES) == {"quadtree"}
+    assert set(STRUCTURES) == {"quadtree", "kd-tree"}
+
+
+def test_the_kd_trees_of_the_registry():
+    assert {name: m.structure for name, m in METHODS.items() if not name.startswith("quad-")} == {
+        "kd-standard": KdTree(8, switch="all"),
+        "kd-hybrid": KdTree(8, switch="half"),
+    }
+    assert {(m.budget, m.estimate) for name, m in METHODS.items() if name.startswith("kd-")} == {
+        (Geometric(), Estimate.LEAST_SQUARES)
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,7 +123,7 @@ def test_the_four_quadtrees_are_the_two_budgets_times_the_two_estimates():
     [
         ("quad-otp", r"no method 'quad-otp'. Did you mean 'quad-opt'"),
         ("quadgeo", r"Did you mean 'quad-geo'"),
-        ("zzz", r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt"),
+        ("zzz", r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, kd-hybrid"),
         ("QUAD-OPT", r"Did you mean 'quad-opt'"),
     ],
 )
@@ -130,17 +171,47 @@ def test_a_height_must_not_be_negative():
 @pytest.mark.parametrize("axes", range(1, 9))
 def test_a_chosen_height_grows_with_the_rows_and_stays_in_bounds(axes):
     quadtree = Quadtree()
-    finest = quadtree.finest(7, axes)
+    finest = min(7, quadtree._finest(axes))
     chosen = [quadtree.choose(rows, 0.5, finest, axes) for rows in (-(10**6), 0, 1, 10**3, 10**6, 10**12)]
     assert chosen == sorted(chosen)
     assert chosen[0] == 1
     assert chosen[-1] == finest == min(7, 22 // axes)
 
 
+def spent(method, epsilon, axes=2, rows=0):
+    """What growing a tree asks for: the price of each count by its level, and of each set of medians by its level."""
+    tree, counts, medians = RegularTree(2**20, axes), {}, {}
+
+    def grow(how):
+        def step(*given):
+            nonlocal tree
+            tree = getattr(tree, how)(*given)
+
+        return step
+
+    def count(level, part):
+        assert level not in counts
+        counts[level] = part
+        return np.full(tree.level(level).stop - tree.level(level).start, rows)
+
+    def middles(axis, part):
+        assert tree.height not in medians
+        medians[tree.height] = part
+        newest = tree.level(tree.height)
+        return (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2
+
+    domain = Domain({f"x{a}": (0, 1) for a in range(axes)}, bits=20)
+    gate = Gate(domain, lambda: tree, grow("refine"), grow("cut"), grow("shortened"), middles, count)
+    method.structure.grow(gate, epsilon, method.budget)
+    return tree.height, counts, medians
+
+
 @pytest.mark.parametrize("budget", [Uniform(), Geometric(), LeafOnly()])
 def test_without_a_height_the_root_gets_a_fiftieth_and_the_levels_below_share_the_rest(budget):
     epsilon = Fraction(1, 10)
-    root, *below = Method(structure=Quadtree(), budget=budget).level_epsilons(epsilon, 4, 2)
+    height, counts, medians = spent(Method(structure=Quadtree(), budget=budget), epsilon, rows=10_240)
+    assert (height, medians) == (4, {})
+    root, *below = (counts.get(level, 0) for level in range(5))
     assert root == epsilon / 50
     assert root + sum(below) == epsilon
     weights = budget.weights(4, 2)[1:]
@@ -149,7 +220,34 @@ def test_without_a_height_the_root_gets_a_fiftieth_and_the_levels_below_share_th
 
 def test_with_a_height_the_levels_share_everything_by_weight():
     method = Method(structure=Quadtree(2), budget=Levels([1, 0, 3]))
-    assert method.level_epsilons(Fraction(1), 2, 2) == (Fraction(1, 4), 0, Fraction(3, 4))
+    assert spent(method, Fraction(1)) == (2, {0: Fraction(1, 4), 2: Fraction(3, 4)}, {})
+
+
+@pytest.mark.parametrize(
+    ("structure", "cuts", "by_median"),
+    [
+        (KdTree(4), 8, 8),
+        (KdTree(4, "half"), 8, 4),
+        (KdTree(5, "half"), 10, 4),
+        (KdTree(4, 1), 8, 2),
+        (KdTree(4, 9), 8, 8),
+        (KdTree(4, 0), 8, 0),
+        (KdTree(4, fanout=2), 4, 4),
+        (KdTree(4, "half", 2), 4, 2),
+        (KdTree(0), 0, 0),
+        (KdTree(4, median_share=0), 8, 0),
+    ],
+)
+def test_medians_share_their_part_alike_and_the_counted_levels_the_rest(structure, cuts, by_median):
+    epsilon, budget = Fraction(1, 3), Geometric()
+    height, counts, medians = spent(Method(structure=structure, budget=budget), epsilon)
+    assert height == cuts
+    for_medians = epsilon * Fraction(3, 10) if by_median else 0
+    assert medians == dict.fromkeys(range(by_median), for_medians / max(by_median, 1))
+    step = 1 if structure.fanout == 2 else 2
+    weights = budget.weights(structure.height, 2)
+    assert counts == {step * i: (epsilon - for_medians) * w / sum(weights) for i, w in enumerate(weights)}
+    assert sum(counts.values()) + sum(medians.values()) == epsilon
 
 
 def test_a_share_for_each_level_needs_a_height():

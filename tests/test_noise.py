@@ -254,7 +254,7 @@ def test_lazy_comparison_is_the_whole_comparison(epsilon: Fraction, off: int, ag
         words = [(u >> (64 * k)) & (2**64 - 1) for k in range(agree, -1, -1)] + [noise_word]
         script = ScriptedBits(*words)
         exact = p.digits(length + 64)  # U = 0.u…noise_word, to as many bits
-        assert noise._refine(p, script) is ((u << 64) + noise_word < exact)
+        assert noise._refine(p, script, 16) is ((u << 64) + noise_word < exact)
         assert off == 0 or script.left  # asked for no more bits than it took
 
 

@@ -14,7 +14,10 @@ SQUARE = vm.Domain({"x": (0, 4), "y": (0, 4)})
 RNG = np.random.default_rng(2)
 
 
-@pytest.mark.parametrize("method", METHODS)
+QUADTREES = [name for name in METHODS if name.startswith("quad-")]
+
+
+@pytest.mark.parametrize("method", QUADTREES)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_a_plan_predicts_the_standard_error_of_every_box(method, axes):
     domain = vm.Domain({f"a{k}": (0, 1) for k in range(axes)})
@@ -22,6 +25,18 @@ def test_a_plan_predicts_the_standard_error_of_every_box(method, axes):
     release = vm.release(RNG.random((500, axes)), domain, epsilon=0.7, method=method, height=3)
     predicted = plan(domain, 0.7, method, height=3).stderr(boxes)
     np.testing.assert_allclose(predicted, release.count(boxes).stderr, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in QUADTREES])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_plan_of_a_tree_that_follows_the_data_has_its_size_and_the_error_of_the_whole(method, axes):
+    domain = vm.Domain({f"a{k}": (0, 1) for k in range(axes)})
+    release = vm.release(RNG.random((500, axes)) ** 3, domain, epsilon=0.7, method=method, height=3)
+    made = plan(domain, 0.7, method, height=3)
+    assert made.nodes == release.estimates.tree.size == 2 ** (3 * axes + 1) - 1
+    assert np.array_equal(made._answerer.nodes.noise_variance, release.estimates.noise_variance)
+    everywhere = [0] * axes + [1] * axes
+    np.testing.assert_allclose(made.stderr(everywhere), release.count(everywhere).stderr, rtol=1e-12)
 
 
 def test_a_plan_without_a_height_takes_a_guess_of_the_rows():

@@ -128,6 +128,63 @@ def test_refine_leaves_the_old_tree_as_it_was():
     assert root.is_leaf.tolist() == [True]
 
 
-def test_a_box_cannot_be_cut_into_more_parts_than_it_has_cells():
-    with pytest.raises(ValueError, match=r"too few cells to be cut into \(3, 1\) parts"):
-        CutTree.root(2, 2).refine((3, 1))
+def assert_boxes_tile_their_parents(tree):
+    """Like a partition, but boxes may be empty: every cell of a node is in exactly one of its children."""
+    for v in np.flatnonzero(~tree.is_leaf):
+        below = slice(tree.first_child[v], tree.first_child[v + 1])
+        cells = np.indices(tree.hi[v] - tree.lo[v]).reshape(tree.lo.shape[1], -1).T + tree.lo[v]
+        inside = (tree.lo[below] <= cells[:, None]) & (cells[:, None] < tree.hi[below])
+        assert np.all(inside.all(axis=2).sum(axis=1) == 1)
+        assert np.all((tree.lo[below] >= tree.lo[v]) & (tree.hi[below] <= tree.hi[v]))
+        assert np.all(tree.lo[below] <= tree.hi[below])
+
+
+def test_a_box_cut_into_more_parts_than_it_has_cells_has_empty_parts():
+    tree = CutTree.root(2, 2).refine((3, 1))
+    assert (tree.hi - tree.lo)[1:].tolist() == [[0, 2], [1, 2], [1, 2]]
+    assert_boxes_tile_their_parents(tree.refine((2, 5)))
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.data())
+def test_boxes_of_any_cuts_tile_their_parents(side, axes, data):
+    tree = data.draw(st.sampled_from([CutTree.root(side, axes), RegularTree(side, axes)]))
+    for _ in range(data.draw(st.integers(0, 3))):
+        newest, axis = tree.level(tree.height), data.draw(st.integers(0, axes - 1))
+        if data.draw(st.booleans()):
+            places = zip(tree.lo[newest, axis].tolist(), tree.hi[newest, axis].tolist(), strict=True)
+            before, at = tree, np.array([data.draw(st.integers(lo, hi)) for lo, hi in places])
+            tree = before.cut(axis, at)
+            grown = tree.level(tree.height)
+            assert tree.hi[grown, axis][::2].tolist() == tree.lo[grown, axis][1::2].tolist() == at.tolist()
+            assert (before.size, len(before.children)) == (newest.stop, newest.stop)
+        else:
+            tree = tree.refine(tuple(data.draw(st.integers(1, 2)) for _ in range(axes)))
+    assert_boxes_tile_their_parents(tree)
+
+
+def test_a_cut_must_lie_inside_its_box():
+    tree = CutTree.root(8, 2).cut(1, np.array([3]))
+    for at in ([-1, 5], [3, 2], [4, 5], [3, 9]):
+        with pytest.raises(ValueError, match="must lie inside its box"):
+            tree.cut(1, np.array(at))
+    for at in ([3], [0, 3, 5], [[0, 5]], [0.5, 5.5], 3):
+        with pytest.raises(ValueError, match="one for each box of the newest level"):
+            tree.cut(1, np.array(at))
+
+
+@given(trees(), st.data())
+def test_a_shortened_tree_has_the_upper_levels(tree, data):
+    height = data.draw(st.integers(0, tree.height))
+    shorter = tree.shortened(height)
+    assert shorter.height == height
+    assert shorter.level_start == tree.level_start[: height + 2]
+    assert np.array_equal(shorter.lo, tree.lo[: shorter.size])
+    assert np.array_equal(shorter.hi, tree.hi[: shorter.size])
+    assert_leaves_partition_the_domain(shorter, SIDE)
+
+
+@given(regular_trees(), st.data())
+def test_a_shortened_regular_tree_is_the_one_that_was_refined_less(tree, data):
+    height = data.draw(st.integers(0, tree.height))
+    shorter = tree.shortened(height)
+    assert (shorter.side, shorter.axes, shorter.splits) == (tree.side, tree.axes, tree.splits[:height])

@@ -7,6 +7,7 @@ import itertools
 import math
 import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,7 +23,7 @@ from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, UnreadableInput, VaultFailure, VeilmapError
 from veilmap.method import Estimate, Method, named
-from veilmap.structures import Quadtree
+from veilmap.structures import Gate, Quadtree
 from veilmap.testing import fixed_entropy
 from veilmap.vault import Ledger, NoisyTree, Sealed, measure, noise_variance, seal
 from veilmap.vault.noise import discrete_laplace
@@ -285,59 +286,254 @@ def test_level_that_nobody_paid_for_is_not_published(given: int, height: int | N
 
 
 @dataclass(frozen=True)
-class Shifting:
-    """A careless structure: its trees of different heights are cut in different ways."""
+class Grown:
+    """A structure by someone who wrote down what it does at the gate, step by step."""
 
-    height: int | None = None
+    steps: Callable[[Gate, Fraction], object]
+    height: int | None = 2
 
-    def finest(self, bits: int, dimensions: int) -> int:
-        return 3
+    def nodes(self, dimensions: int) -> int:
+        return 1
 
-    def choose(self, noisy_total: int, epsilon: float, finest: int, dimensions: int) -> int:
-        return 2
-
-    def splits(self, height: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
-        return ((2,) * dimensions,) * (height - 1) + ((4,) * dimensions,)
+    def grow(self, gate: Gate, epsilon: Fraction, budget: budget.LevelBudget) -> None:
+        self.steps(gate, epsilon)
 
 
-def counts_every_row_once(structure: object) -> bool:
-    """Whether a release with this structure is refused, or counts every row once a level."""
+def grown(steps: Callable[[Gate, Fraction], object], total: Fraction = HALF) -> NoisyTree:
+    return measure(seal(some_points(), SQUARE), Method(structure=Grown(steps)), total)
+
+
+def refused_or_right(steps: Callable[[Gate, Fraction], object]) -> str:
+    """How a release with these steps is refused; "" if not, and then it is paid for and its counts are right."""
     try:
-        noisy = measure(seal(some_points(), SQUARE), Method(structure=structure, budget=Uniform()), HALF)  # type: ignore[arg-type]
-    except (BadInput, VaultFailure):
-        return True
-    tree = noisy.tree
-    return all(noisy.noisy_count[tree.level(i)].sum() == 500 for i in range(tree.height + 1))
+        noisy = grown(steps)
+    except (BadInput, VaultFailure, BudgetSpent) as error:
+        return str(error)
+    assert sum(c.epsilon for c in noisy.charges) <= HALF
+    paid = {c.what for c in noisy.charges}
+    want = np.array(naive_counts(some_points(), SQUARE, noisy))
+    for level in range(noisy.tree.height + 1):
+        here = noisy.tree.level(level)
+        if f"counts of level {level}" in paid:
+            assert noisy.noisy_count[here].tolist() == want[here].tolist()
+            assert noisy.noisy_count[here].sum() == 500  # every row once
+        else:
+            assert (noisy.noisy_count[here] == 0).all()
+            assert np.isinf(noisy.noise_variance[here]).all()
+    return ""
+
+
+def in_turn(gate: Gate, *steps: tuple[object, ...]) -> None:
+    """Steps by name: ("refine", (2, 2)), ("count", 0, part)."""
+    for name, *arguments in steps:
+        getattr(gate, str(name))(*arguments)
+
+
+def middle(gate: Gate, axis: int) -> NDArray[np.int64]:
+    newest = gate.tree().level(gate.tree().height)
+    return (gate.tree().lo[newest, axis] + gate.tree().hi[newest, axis]) // 2
+
+
+EIGHTH = Fraction(1, 8)
 
 
 @pytest.mark.usefixtures("silence")
 def test_structure_whose_trees_do_not_fit_each_other_cannot_count_a_row_twice() -> None:
-    assert counts_every_row_once(Shifting())
+    """It counts a tree, takes levels back, and grows others in their place."""
+
+    def shifting(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("refine", (2, 2)), ("count", 2, EIGHTH), ("shorten", 1))
+        in_turn(gate, ("refine", (4, 1)), ("count", 1, EIGHTH))  # as many leaves, in other places
+
+    assert "Level 2 has been counted" in refused_or_right(shifting)
+
+    def uncounted(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("refine", (2, 2)), ("count", 1, EIGHTH), ("shorten", 1))
+        in_turn(gate, ("refine", (4, 1)), ("count", 2, EIGHTH))
+
+    assert refused_or_right(uncounted) == ""
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A structure with cuts of its own."""
+def refine_all(parts: tuple[object, ...]) -> Callable[[Gate, Fraction], object]:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        for cut in parts:
+            gate.refine(cut)  # type: ignore[arg-type]
+        for level in range(len(parts) + 1):
+            gate.count(level, epsilon / (len(parts) + 1))
 
-    parts: tuple[tuple[int, ...], ...]
-
-    @property
-    def height(self) -> int:
-        return len(self.parts)
-
-    def splits(self, height: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
-        return self.parts
+    return steps
 
 
 @pytest.mark.usefixtures("silence")
-@pytest.mark.parametrize("parts", [((4, 4),), ((2, 2), (4, 4)), ((3, 3),), ((2, 4),)], ids=str)
+@pytest.mark.parametrize(
+    "parts", [((4, 4),), ((2, 2), (4, 4)), ((3, 3),), ((2, 4),), ((1, 1),), ((2, 2), (5, 7))], ids=str
+)
 def test_structure_that_does_not_halve_is_refused_or_counted_right(parts: tuple[tuple[int, ...], ...]) -> None:
-    points = some_points()
-    try:
-        noisy = measure(seal(points, SQUARE), Method(structure=Cut(parts), budget=Uniform()), HALF)  # type: ignore[arg-type]
-    except (BadInput, VaultFailure):
-        return
-    assert noisy.noisy_count.tolist() == naive_counts(points, SQUARE, noisy)
+    assert refused_or_right(refine_all(parts)) == ""
+
+
+ODD_PARTS = [((0, 2),), ((2, 0), (2, 2)), ((-2, -2),), ((2,),), ((2, 2, 2),), ((2.0, 2),), ((True, 2),), ((),)]
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("parts", [((3, 3), (2, 2)), *ODD_PARTS], ids=str)
+@pytest.mark.parametrize("cut_first", [False, True])
+def test_structure_with_impossible_parts_is_refused(parts: tuple[tuple[object, ...], ...], cut_first: bool) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        if cut_first:
+            gate.cut(0, np.array([gate.domain.side // 3]))
+        for cut in parts:
+            gate.refine(cut)  # type: ignore[arg-type]
+        for level in range(gate.tree().height + 1):
+            gate.count(level, epsilon / 8)
+
+    said = refused_or_right(steps)
+    if parts in ODD_PARTS:
+        assert "A box is cut into 1 or more parts along each of 2 axes" in said
+    else:  # rows in memory can be cut in any way; a grid cannot
+        assert ("cuts into other parts only last" in said) == (not cut_first)
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("first", ["refine", "cut", "medians"])
+def test_structure_that_mixes_cuts_and_refinements_is_counted_right(first: str) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 4)) if first == "refine" else None
+        gate.cut(1, gate.medians(1, EIGHTH) if first == "medians" else middle(gate, 1))
+        gate.refine((3, 5))
+        gate.cut(0, middle(gate, 0) + 1)
+        gate.cut(1, gate.tree().hi[gate.tree().level(gate.tree().height), 1].copy())  # all on one side
+        gate.refine((1, 2))
+        for level in range(gate.tree().height + 1):
+            gate.count(level, epsilon / 16)
+
+    assert refused_or_right(steps) == ""
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("at", [[-1], [2**40], [0, 0], [], [0.5], [True], 3, [[3]], [None]], ids=str)
+def test_cut_outside_its_box_is_refused(at: object) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.cut(0, np.array(at))
+        gate.count(1, epsilon)
+
+    assert "failed with ValueError" in refused_or_right(steps)
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("level", [-2, -1, 2])
+def test_level_that_is_not_there_is_not_counted(level: int) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("count", level, EIGHTH))
+
+    assert "has the levels 0 to 1, got" in refused_or_right(steps)
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("level", [0, 1])
+def test_level_counted_twice_is_refused(level: int) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("count", 1 - level, EIGHTH), ("count", level, EIGHTH))
+        gate.count(level, EIGHTH)
+
+    assert f"Level {level} has been counted already" in refused_or_right(steps)
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("counted", [(), (0,), (0, 1)], ids=str)
+def test_structure_that_forgets_the_leaves_is_refused(counted: tuple[int, ...]) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("refine", (2, 2)), *(("count", level, EIGHTH) for level in counted))
+
+    assert refused_or_right(steps) == "A structure must count the leaves of its tree."
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("level", [-1, -2, 3, 1.0, "1", None])
+def test_level_that_is_not_there_is_refused_or_says_nothing(level: object) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("count", level, EIGHTH), ("count", 1, EIGHTH))
+
+    refused_or_right(steps)
+
+
+@pytest.mark.parametrize("part", [Fraction(0), Fraction(-1, 9), 0.25, 1, float("nan"), None, Fraction(3, 4)], ids=str)
+@pytest.mark.parametrize("what", ["count", "medians"])
+def test_structure_cannot_pay_less_or_more_than_there_is(part: object, what: str) -> None:
+    """A refusal comes before any noise: nothing is counted, and no median is drawn."""
+    seen: list[object] = []
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        seen.append(getattr(gate, what)(0, part))
+
+    with pytest.raises((BudgetSpent, VaultFailure)):
+        grown(steps)
+    assert not seen
+
+
+def test_medians_asked_twice_are_paid_twice() -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.medians(0, EIGHTH)
+        gate.cut(0, gate.medians(0, EIGHTH))
+        gate.count(1, Fraction(1, 4))
+
+    charges = grown(steps).charges
+    assert [(c.what, c.mechanism, c.epsilon) for c in charges] == [
+        ("medians of level 0", "exponential", EIGHTH),
+        ("medians of level 0", "exponential", EIGHTH),
+        ("counts of level 1", "discrete-laplace", Fraction(1, 4)),
+    ]
+
+    def greedy(gate: Gate, epsilon: Fraction) -> None:
+        for _ in range(5):
+            gate.medians(0, EIGHTH)
+
+    with pytest.raises(BudgetSpent, match="medians of level 0 needs"):
+        grown(greedy)
+
+
+def test_what_the_gate_hands_out_can_be_changed_without_changing_what_is_published() -> None:
+    seen: list[NDArray[np.int64]] = []
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        for level in (0, 1):
+            counts = gate.count(level, EIGHTH)
+            seen.append(counts.copy())
+            counts[:] = 10**9
+
+    assert np.array_equal(grown(steps).noisy_count, np.concatenate(seen))  # and noise is drawn once
+
+
+@pytest.mark.usefixtures("silence")
+def test_tree_cannot_be_shortened_after_a_cut() -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        gate.cut(0, middle(gate, 0))
+        gate.shorten(1)
+        gate.count(1, epsilon)
+
+    assert refused_or_right(steps) == "A tree can be shortened only before its first cut."
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("method", ["kd-standard", "kd-hybrid"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("bits", [1, 2, 20])
+def test_counts_of_kd_trees_are_exact_before_noise(method: str, axes: int, bits: int) -> None:
+    """Also when boxes are too small to be cut, and parts of them empty."""
+    domain = Domain({f"a{k}": (0, 2 ** (k + 1)) for k in range(axes)}, bits=bits)
+    points = np.random.default_rng(axes).normal(1, 0.8, (300, axes))
+    points[:40] = np.random.default_rng(0).integers(-1, 6, (40, axes))
+    points[40, 0], points[41, -1], points[42, 0] = np.nan, np.inf, -np.inf
+    noisy = measure(seal(points, domain), named(method, height=2), HALF)
+    measured = np.isfinite(noisy.noise_variance)
+    want = naive_counts(points, domain, noisy)
+    assert noisy.noisy_count.tolist() == np.where(measured, want, 0).tolist()
+    assert [bool(measured[noisy.tree.level(i)].all()) for i in range(2 * axes + 1)] == [
+        i % axes == 0 for i in range(2 * axes + 1)
+    ]
+    assert sum(c.epsilon for c in noisy.charges) == HALF
 
 
 # --- measure: charge, then noise --------------------------------------------------------------------------------
@@ -606,5 +802,5 @@ def test_a_height_out_of_range_is_refused(answer: object) -> None:
         def choose(self, *known: int) -> int:
             return answer  # type: ignore[return-value]
 
-    with pytest.raises(BadInput, match="chooses a height from 1 to"):
+    with pytest.raises(BadInput, match="is shortened to 1 to 11, got"):
         measure(seal(some_points(), SQUARE), Method(structure=Odd()), HALF)

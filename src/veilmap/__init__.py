@@ -19,6 +19,7 @@ _HOME = {
     "Domain": "domain",
     "Estimate": "method",
     "Geometric": "budget",
+    "KdTree": "structures",
     "LeafOnly": "budget",
     "Levels": "budget",
     "Method": "method",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from veilmap.publish import release as release
     from veilmap.published import Release as Release
     from veilmap.published import load as load
+    from veilmap.structures import KdTree as KdTree
     from veilmap.structures import Quadtree as Quadtree
 
 

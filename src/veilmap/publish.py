@@ -91,11 +91,11 @@ def must_fit(method: Method, domain: Domain) -> None:
     height, axes = method.structure.height, domain.dimensions
     if height is None:
         return
-    level_shares(method.budget, Fraction(1), height, axes)  # a budget that does not fit the tree is refused here
     if height > domain.bits:
         raise BadInput(
             f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
         )
+    level_shares(method.budget, Fraction(1), height, axes)  # a budget that does not fit the tree is refused here
     size = method.structure.nodes(axes)
     need, free = size * BYTES_A_NODE, free_memory()
     if need > free:

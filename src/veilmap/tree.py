@@ -39,6 +39,8 @@ class Tree:
     def cut(self, axis: int, at: Ints) -> Tree:
         """Cut every box of the newest level in two along an axis: cells below ``at``, and the others."""
         newest = self.level(self.height)
+        if at.dtype != np.int64 or at.shape != (newest.stop - newest.start,):
+            raise ValueError("Cuts are 64-bit integers, one for each box of the newest level.")
         if np.any(at < self.lo[newest, axis]) or np.any(at > self.hi[newest, axis]):
             raise ValueError("A cut must lie inside its box.")
         left_hi, right_lo = self.hi[newest].copy(), self.lo[newest].copy()

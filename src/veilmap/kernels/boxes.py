@@ -120,6 +120,18 @@ def covered(lo: Ints, hi: Ints, v: int, query: Floats) -> float:
 
 
 @njit(cache=True, nogil=True)
+def position(lo: Ints, hi: Ints, v: int, query: Floats) -> int:
+    """0: node ``v`` is outside a query (or empty), 1: cut by its border, 2: inside."""
+    axes = lo.shape[1]
+    inside = True
+    for k in range(axes):
+        if query[k + axes] <= lo[v, k] or hi[v, k] <= query[k] or lo[v, k] == hi[v, k]:
+            return 0
+        inside = inside and query[k] <= lo[v, k] and hi[v, k] <= query[k + axes]
+    return 2 if inside else 1
+
+
+@njit(cache=True, nogil=True)
 def walk(
     first_child: Ints,
     lo: Ints,
@@ -145,11 +157,12 @@ def walk(
         while top:
             top -= 1
             v = stack[top]
-            fraction = covered(lo, hi, v, queries[q])
-            if fraction == 0.0:
+            where = position(lo, hi, v, queries[q])
+            if where == 0:
                 continue
             a, b = first_child[v], first_child[v + 1]
-            if a == b or (fraction >= 1.0 and variance[v] < np.inf):
+            if a == b or (where == 2 and variance[v] < np.inf):
+                fraction = covered(lo, hi, v, queries[q])
                 total += fraction * value[v]
                 spread += fraction * fraction * variance[v]
             else:
@@ -186,13 +199,14 @@ def walk_variance(
             if child[depth] < first_child[v + 1]:
                 c = child[depth]
                 child[depth] += 1
-                a = covered(lo, hi, c, queries[q])
-                if 0.0 < a < 1.0 and first_child[c] < first_child[c + 1]:
+                where = position(lo, hi, c, queries[q])
+                if where == 1 and first_child[c] < first_child[c + 1]:
                     depth += 1
                     node[depth] = c
                     child[depth] = first_child[c]
                     sums[depth] = 0.0
                     continue
+                a = covered(lo, hi, c, queries[q]) if where == 1 else where / 2
                 w = subtree_variance[c]
             else:
                 a = sums[depth, 1] / sums[depth, 0]

@@ -38,7 +38,11 @@ class KdTree:
     def __post_init__(self) -> None:
         object.__setattr__(self, "height", whole_height(self.height))
         if self.switch not in ("all", "half"):
-            object.__setattr__(self, "switch", whole_height(self.switch))
+            try:
+                object.__setattr__(self, "switch", whole_height(self.switch))
+            except BadInput:
+                rule = 'A kd-tree has medians on "all" or "half" of its levels, or on a number of them, 0 or more'
+                raise BadInput(f"{rule}; got {self.switch!r}.") from None
         if self.fanout not in (None, 2):
             raise BadInput(f"A kd-tree has fanout 2, or by default 2 for each axis; got {self.fanout!r}.")
         object.__setattr__(self, "median_share", exact_share(self.median_share))

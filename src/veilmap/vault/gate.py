@@ -72,6 +72,7 @@ def _measure(
 
     def refine(parts: Parts) -> None:
         nonlocal tree, exact
+        _must_be_parts(parts, domain)
         if rows is not None:
             rows.refine(tree, parts)
         tree, exact = tree.refine(parts), None
@@ -88,8 +89,7 @@ def _measure(
         nonlocal tree, exact
         if rows is not None:
             raise BadInput("A tree can be shortened only before its first cut.")
-        if height not in range(1, tree.height + 1):
-            raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
+        _must_be_a_level(height, tree, max(noisy, default=0))
         tree = tree.shortened(height)
         exact = None if exact is None else exact[: tree.size]
 
@@ -104,8 +104,7 @@ def _measure(
     def count(level: int, part: Fraction) -> Ints:
         """The one place where counts turn into published numbers."""
         nonlocal exact
-        if level in noisy:
-            raise BadInput(f"Level {level} has been counted already: a structure counts each level once.")
+        _must_be_uncounted(level, noisy, tree)
         nodes = tree.level(level)
         ledger.charge(f"counts of level {level}", "discrete-laplace", part)
         exact = _all_counts(points, tree, rows, progress) if exact is None else exact
@@ -142,6 +141,27 @@ def _all_counts(points: Sealed, tree: Tree, rows: Rows | None, progress: Callabl
         counts[leaves] = points._count_leaves(tree, progress)
     sum_children(tree.first_child, counts, leaves.start)
     return counts
+
+
+def _must_be_parts(parts: Parts, domain: Domain) -> None:
+    """A structure may be anyone's: a number that is none of these would send the kernels beyond their arrays."""
+    if len(parts) != domain.dimensions or not all(type(n) is int and n >= 1 for n in parts):
+        raise BadInput(f"A box is cut into 1 or more parts along each of {domain.dimensions} axes, got {parts!r}.")
+
+
+def _must_be_a_level(height: int, tree: Tree, counted: int) -> None:
+    """Levels that were counted stay: their counts belong to their boxes."""
+    if height not in range(1, tree.height + 1):
+        raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
+    if counted > height:
+        raise BadInput(f"Level {counted} has been counted: a tree cannot be shortened to {height}.")
+
+
+def _must_be_uncounted(level: int, noisy: dict[int, Ints], tree: Tree) -> None:
+    if level not in range(tree.height + 1):
+        raise BadInput(f"A tree of height {tree.height} has the levels 0 to {tree.height}, got {level!r} to count.")
+    if level in noisy:
+        raise BadInput(f"Level {level} has been counted already: a structure counts each level once.")
 
 
 def _must_be_countable(tree: Tree, domain: Domain) -> None:
