@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 import naive
+import veilmap as vm
 from veilmap.kernels import ranks
 from veilmap.kernels.counting import cut_rows, find_cells, part_rows
 from veilmap.tree import CutTree, RegularTree, Tree
@@ -459,3 +460,49 @@ def test_below_is_uniform() -> None:
     seen = Counter(int(ranks.below(7, row)) for row in words)
     assert seen.pop(-1, 0) < 10  # 8^-16 each
     assert chisquare([seen[k] for k in range(7)]).pvalue > 1e-9
+
+
+@pytest.mark.parametrize("mechanism", ["exponential", "exponential-paper"])
+def test_a_private_median_is_near_the_median_and_never_the_same(mechanism: str) -> None:
+    values = np.random.default_rng(3).uniform(10, 30, 20_001)
+    found = [vm.private_median(values, 0, 100, 0.1, mechanism) for _ in range(5)]
+    ranks_found = [np.mean(values < m) for m in found]
+    assert np.abs(np.array(ranks_found) - 0.5).max() < 0.05  # rank noise of about 1/ε of 20,001
+    assert len(set(found)) == 5
+    assert not set(found) & set(values.tolist())
+
+
+def test_the_weight_of_the_paper_is_half_as_sharp() -> None:
+    """On n values at one end, rank 0 against rank n/2 … : P(cut beyond the values) by enumeration, chi-square."""
+    values, epsilon = [0.5] * 2 + [7.5] * 3, Fraction(2)
+    domain_side = 2**30
+    for mechanism, sharpness in (("exponential", 1.0), ("exponential-paper", 0.5)):
+        draws = np.array([vm.private_median(values, 0, 8, epsilon, mechanism) for _ in range(3000)])
+        first, second = np.ceil(0.5 / 8 * domain_side), np.ceil(7.5 / 8 * domain_side)
+        cells = np.array([first, second - first, domain_side - second])  # cuts of rank 0, 2 and 5, nearly
+        weight = cells * np.exp(-2.0 * sharpness * np.abs(np.array([0, 2, 5]) - 2.5))
+        seen = np.histogram(draws, [0, 0.5 + 1e-6, 7.5 + 1e-6, 8])[0]
+        expected = 3000 * weight / weight.sum()
+        assert ((seen - expected) ** 2 / expected).sum() < 45  # 2 degrees of freedom: p = 1.7e-10
+        wrong = cells * np.exp(-2.0 * sharpness * 0.5 * np.abs(np.array([0, 2, 5]) - 2.5))
+        near_miss = 3000 * wrong / wrong.sum()
+        assert ((seen - near_miss) ** 2 / near_miss).sum() > 45
+
+
+@pytest.mark.parametrize("values", [[], [np.nan, np.inf, -5.0], [3.0] * 10_000])
+def test_a_private_median_of_nothing_or_of_ties_is_some_number_in_the_range(values: list[float]) -> None:
+    assert 0 < vm.private_median(values, 0, 10, 1) < 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (([1.0], 0, 10, 0), "epsilon must be a number"),
+        (([1.0], 10, 0, 1), "must run from low to high"),
+        (([1.0], 0, 10, 1, "exponental"), "no mechanism 'exponental' for medians. Did you mean 'exponential'"),
+        ((["a"], 0, 10, 1), "paths|numbers|no file"),
+    ],
+)
+def test_a_median_that_cannot_be_is_refused_with_a_sentence(arguments: tuple[object, ...], sentence: str) -> None:
+    with pytest.raises(vm.BadInput, match=sentence):
+        vm.private_median(*arguments)  # type: ignore[arg-type]

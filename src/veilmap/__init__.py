@@ -31,6 +31,7 @@ _HOME = {
     "Uniform": "budget",
     "VeilmapError": "errors",
     "load": "published",
+    "private_median": "vault",
     "release": "publish",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from veilmap.published import load as load
     from veilmap.structures import KdTree as KdTree
     from veilmap.structures import Quadtree as Quadtree
+    from veilmap.vault import private_median as private_median
 
 
 def __getattr__(name: str) -> object:
