@@ -472,21 +472,20 @@ def test_a_private_median_is_near_the_median_and_never_the_same(mechanism: str) 
     assert not set(found) & set(values.tolist())
 
 
-def test_the_weight_of_the_paper_is_half_as_sharp() -> None:
-    """On n values at one end, rank 0 against rank n/2 … : P(cut beyond the values) by enumeration, chi-square."""
-    values, epsilon = [0.5] * 2 + [7.5] * 3, Fraction(2)
-    domain_side = 2**30
-    for mechanism, sharpness in (("exponential", 1.0), ("exponential-paper", 0.5)):
-        draws = np.array([vm.private_median(values, 0, 8, epsilon, mechanism) for _ in range(3000)])
-        first, second = np.ceil(0.5 / 8 * domain_side), np.ceil(7.5 / 8 * domain_side)
-        cells = np.array([first, second - first, domain_side - second])  # cuts of rank 0, 2 and 5, nearly
-        weight = cells * np.exp(-2.0 * sharpness * np.abs(np.array([0, 2, 5]) - 2.5))
-        seen = np.histogram(draws, [0, 0.5 + 1e-6, 7.5 + 1e-6, 8])[0]
-        expected = 3000 * weight / weight.sum()
-        assert ((seen - expected) ** 2 / expected).sum() < 45  # 2 degrees of freedom: p = 1.7e-10
-        wrong = cells * np.exp(-2.0 * sharpness * 0.5 * np.abs(np.array([0, 2, 5]) - 2.5))
-        near_miss = 3000 * wrong / wrong.sum()
-        assert ((seen - near_miss) ** 2 / near_miss).sum() > 45
+@pytest.mark.parametrize(("mechanism", "epsilon"), [("exponential", "0.5"), ("exponential-paper", "1")])
+def test_a_private_median_has_the_sharpness_of_its_mechanism_and_no_other(mechanism: str, epsilon: str) -> None:
+    """Values at 2 and 6 of a range of 8: a quarter of the cuts has rank 0, half of them rank 2, a quarter rank 5."""
+    draws = [vm.private_median([2.0, 2.0, 6.0, 6.0, 6.0], 0, 8, epsilon, mechanism) for _ in range(6000)]
+    seen = np.histogram(draws, [0, 2 + 1e-6, 6 + 1e-6, 8])[0]
+
+    def misfit(sharpness: float) -> float:
+        weight = np.array([1, 2, 1]) * np.exp(-sharpness * np.array([2.5, 0.5, 2.5]))
+        expected = 6000 * weight / weight.sum()
+        return float(((seen - expected) ** 2 / expected).sum())  # chi-square, two degrees of freedom
+
+    assert misfit(0.5) < 45  # p = 1.7e-10
+    assert misfit(0.25) > 45  # expected to be about 300
+    assert misfit(1.0) > 45
 
 
 @pytest.mark.parametrize("values", [[], [np.nan, np.inf, -5.0], [3.0] * 10_000])
