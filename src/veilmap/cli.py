@@ -282,9 +282,13 @@ def _numbers(text: str, domain: Domain) -> list[float]:
         raise BadInput(f"A box of this release is {2 * domain.dimensions} numbers, {order}; got {text!r}.") from None
 
 
+def _box_columns(domain: Domain) -> list[str]:
+    return [f"{n}_low" for n in domain.names] + [f"{n}_high" for n in domain.names]
+
+
 def _read_boxes(path: Path, domain: Domain) -> list[list[float]]:
     """Boxes from a CSV file; a header, if there is one, may put the columns in any order."""
-    wanted = [f"{n}_low" for n in domain.names] + [f"{n}_high" for n in domain.names]
+    wanted = _box_columns(domain)
     try:
         with open(path, newline="", encoding="utf-8-sig") as lines:
             rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
@@ -312,10 +316,9 @@ def _is_number(text: str) -> bool:
 
 
 def _print_answers(found: Release, asked: Any, answers: Answers, output: Format) -> None:
-    names = [f"{n}_low" for n in found.domain.names] + [f"{n}_high" for n in found.domain.names]
     columns = (answers.estimate, answers.stderr, answers.low, answers.high)
     rows = [[*map(float, box), *map(float, row)] for box, *row in zip(asked, *columns, strict=True)]
-    header = [*names, "estimate", "stderr", "low", "high"]
+    header = [*_box_columns(found.domain), "estimate", "stderr", "low", "high"]
     if output is Format.JSON:
         record = {"confidence": answers.confidence, "private": found.privacy.private}
         typer.echo(json.dumps({**record, "answers": [dict(zip(header, row, strict=True)) for row in rows]}, indent=2))

@@ -106,7 +106,7 @@ def must_fit(method: Method, domain: Domain) -> None:
 
 
 def provenance() -> dict[str, str]:
-    """What made the release: software and day, nothing of the data or its place."""
+    """What made the release: software and time, nothing of the data or its place."""
     return {
         "software": f"veilmap {_version('veilmap')}",
         "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),

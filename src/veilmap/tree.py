@@ -23,8 +23,8 @@ Parts: TypeAlias = tuple[int, ...]
 class Tree:
     """Half-open integer boxes ``[lo, hi)``, each a leaf or the disjoint union of its children.
 
-    A tree starts as one box and grows only by ``refine``, which cuts leaves of the newest level: so
-    its leaves partition the domain by construction. Trees never change; ``refine`` makes a new one.
+    A tree starts as one box and grows only by ``refine`` and ``cut``, which cut all boxes of the newest level:
+    so its leaves partition the domain by construction. Trees never change; these make new ones.
     """
 
     lo: Ints  # (nodes, axes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,22 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Columns, Share, collect_cells, count_batches, equal_parts
+from veilmap.engines.batches import Columns, LocalEngine, Share, equal_parts
 from veilmap.errors import BadInput
-from veilmap.tree import RegularTree
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayEngine:
+class ArrayEngine(LocalEngine):
     """One array an axis, all of one length."""
 
     columns: Columns = field(repr=False)
-
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        return count_batches(domain, tree, self._shares(), progress)
-
-    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        return collect_cells(domain, self._shares(), progress)
 
     def _shares(self) -> Iterator[Share]:
         for part, rows in equal_parts(len(self.columns[0])):

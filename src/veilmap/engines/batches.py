@@ -36,6 +36,21 @@ EQUAL_PARTS = 32
 SECONDS_A_REPORT = 0.1
 
 
+class LocalEngine:
+    """An engine that hands out its rows in shares, to be counted on this machine."""
+
+    __slots__ = ()
+
+    def _shares(self) -> Iterator[Share]:
+        raise NotImplementedError
+
+    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        return count_batches(domain, tree, self._shares(), progress)
+
+    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
+        return collect_cells(domain, self._shares(), progress)
+
+
 def count_batches(
     domain: Domain, tree: RegularTree, shares: Iterable[Share], progress: Callable[[float], None]
 ) -> NDArray[np.int64]:
@@ -155,17 +170,18 @@ def _count_columns(
     for start in range(0, rows, ROWS_AT_ONCE):
         index = np.zeros(min(ROWS_AT_ONCE, rows - start), np.int64)
         for a, axis in enumerate(domain.axes):
-            with np.errstate(all="ignore"):  # numpy would warn of odd values
-                values = np.ascontiguousarray(columns[a][start : start + ROWS_AT_ONCE], dtype=np.float64)
+            values = _floats(columns[a][start : start + ROWS_AT_ONCE])
             add_axis(values, axis.lo, axis.hi, domain.scale(a), domain.bits, grid[a], offsets[a], index)
         tally(index, counts)
 
 
 def _cells(domain: Domain, axis: int, column: NDArray[np.generic]) -> NDArray[np.int64]:
     """The cell of each value, -1 for one that is dropped."""
-    index, every = np.zeros(len(column), np.int64), domain.axes[axis]
-    with np.errstate(all="ignore"):
-        values = np.ascontiguousarray(column, dtype=np.float64)
-    # On a grid of one cell a node, a node's index is its cell.
-    find_cells(values, every.lo, every.hi, domain.scale(axis), domain.bits, index)
-    return index
+    cells, bounds = np.empty(len(column), np.int64), domain.axes[axis]
+    find_cells(_floats(column), bounds.lo, bounds.hi, domain.scale(axis), domain.bits, cells)
+    return cells
+
+
+def _floats(column: NDArray[np.generic]) -> NDArray[np.float64]:
+    with np.errstate(all="ignore"):  # numpy would warn of odd values
+        return np.ascontiguousarray(column, dtype=np.float64)

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Share, collect_cells, count_batches, equal_parts
+from veilmap.engines.batches import LocalEngine, Share, equal_parts
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry
 from veilmap.engines.guard import guard, guard_each
 from veilmap.errors import UnreadableInput, need
-from veilmap.tree import RegularTree
 
 NOT_A_TABLE = "The points cannot be read as a table of columns: give a data frame with the columns {}."
 BROKEN_OFF = "The stream of points broke off before its end: nothing was counted; open it anew and try again."
 
 
 @dataclass(frozen=True, slots=True)
-class TableEngine:
+class TableEngine(LocalEngine):
     """A table in memory."""
 
     table: pa.Table = field(repr=False)
     layout: Layout
-
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        return count_batches(domain, tree, self._shares(), progress)
-
-    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        return collect_cells(domain, self._shares(), progress)
 
     def _shares(self) -> Iterator[Share]:
         for part, rows in equal_parts(self.table.num_rows):
@@ -43,17 +35,11 @@ class TableEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEngine:
+class StreamEngine(LocalEngine):
     """Batches that come one after the other and are gone once read; how many is not known."""
 
     streams: Iterator[pa.RecordBatchReader] = field(repr=False)  # each reads all rows once more
     layout: Layout
-
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        return count_batches(domain, tree, self._shares(), progress)
-
-    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        return collect_cells(domain, self._shares(), progress)
 
     def _shares(self) -> Iterator[Share]:
         stream = guard(lambda: next(self.streams, None), BROKEN_OFF)

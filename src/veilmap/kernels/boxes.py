@@ -162,7 +162,7 @@ def walk(
                 continue
             a, b = first_child[v], first_child[v + 1]
             if a == b or (where == 2 and variance[v] < np.inf):
-                fraction = covered(lo, hi, v, queries[q])
+                fraction = 1.0 if where == 2 else covered(lo, hi, v, queries[q])
                 total += fraction * value[v]
                 spread += fraction * fraction * variance[v]
             else:

@@ -8,6 +8,12 @@ from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True)
+def cell_of(x: float, lo: float, scale: float, last: float) -> int:
+    """The cell of a value that is not below ``lo``; the domain's upper end lies in the last cell."""
+    return int(min((x - lo) * scale, last))
+
+
+@njit(cache=True, nogil=True)
 def find_cells(
     values: NDArray[np.float64], lo: float, hi: float, scale: float, bits: int, cells: NDArray[np.int64]
 ) -> None:
@@ -15,7 +21,7 @@ def find_cells(
     last = 2.0**bits - 1.0
     for i in range(len(values)):
         x = values[i]
-        cells[i] = int(min((x - lo) * scale, last)) if lo <= x <= hi else -1
+        cells[i] = cell_of(x, lo, scale, last) if lo <= x <= hi else -1
 
 
 @njit(cache=True, nogil=True)
@@ -38,7 +44,7 @@ def add_axis(
     for i in range(len(values)):
         x = values[i]
         if lo <= x <= hi and index[i] >= 0:
-            cell = int(min((x - lo) * scale, last))
+            cell = cell_of(x, lo, scale, last)
             index[i] += offsets[((cell + 1) * parts - 1) >> bits]
         else:
             index[i] = -1
