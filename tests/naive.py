@@ -199,3 +199,25 @@ def place_boxes(boxes, lo, hi, side):
     slack = 4 * np.spacing(np.maximum(abs(lo), abs(hi))) * scale
     near = abs(cells - np.rint(cells)) <= np.minimum(slack, 0.25)
     return (np.where(near, np.rint(cells), cells) / side).reshape(boxes.shape), bad[0] if bad else -1
+
+
+def shares_of_leaves(tree, query, v=0):
+    """What a query takes of each leaf below ``v``: all of it inside a node that the query holds, else its covered part.
+
+    A box without volume meets no query; what it holds counts with the box around it.
+    """
+    below = leaves_below(tree.first_child, v)
+    if np.any(tree.lo[v] == tree.hi[v]):
+        return dict.fromkeys(below, 0.0)
+    part = covered(tree.lo[v], tree.hi[v], query)
+    if part in (0, 1) or tree.is_leaf[v]:
+        return dict.fromkeys(below, part)
+    return {leaf: a for c in children(tree.first_child, v) for leaf, a in shares_of_leaves(tree, query, c).items()}
+
+
+def consistent_answer(tree, value, variance, query):
+    """The count in a box and its variance, for least-squares estimates of noisy counts with these variances."""
+    shares = shares_of_leaves(tree, query)
+    part = np.array([shares[leaf] for leaf in np.flatnonzero(tree.is_leaf)])
+    dense = covariance(tree.first_child, variance)[np.ix_(tree.is_leaf, tree.is_leaf)]
+    return part @ value[tree.is_leaf], part @ dense @ part

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, replace
 from functools import cache
 from statistics import NormalDist
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 import naive
 import veilmap as vm
 from test_kernels import random_queries
-from veilmap.answer import Answerer, multiplier
+from veilmap.answer import WORTH_TABLES, Answerer, multiplier, reach
 from veilmap.method import METHODS
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree
@@ -63,10 +65,13 @@ def test_the_box_of_a_node_is_answered_with_its_own_estimate(method):
     points = domain.lo + uniform_points(2) * (domain.hi - domain.lo)
     with fixed_entropy(2):
         release = vm.release(points, domain, 0.5, method, 5)
-    corners = release.nodes["bbox"].flatten()
-    got = release.count(np.stack([np.asarray(c) for c in corners], axis=1))
-    assert got.estimate == pytest.approx(np.asarray(release.nodes["estimate"]), rel=1e-6, abs=1e-6)
-    assert got.stderr == pytest.approx(np.asarray(release.nodes["stderr"]), rel=1e-6)
+    corners = np.stack([np.asarray(c) for c in release.nodes["bbox"].flatten()], axis=1)
+    # A box without volume counts as empty, and beside it a node has its parent's box, which is answered for the parent.
+    tree = release.estimates.tree
+    own = np.all(tree.lo < tree.hi, axis=1) & np.any(corners != corners[np.maximum(tree.parent, 0)], axis=1)
+    got = release.count(corners[own])
+    assert got.estimate == pytest.approx(np.asarray(release.nodes["estimate"])[own], rel=1e-6, abs=1e-6)
+    assert got.stderr == pytest.approx(np.asarray(release.nodes["stderr"])[own], rel=1e-6)
 
 
 @EVERY_METHOD
@@ -131,7 +136,89 @@ def test_a_bad_box_is_refused_with_a_sentence(boxes, sentence):
         released("quad-opt", 2).count(boxes)
 
 
+KD = "kd-hybrid"
+
+
+def test_errors_are_worked_out_when_someone_looks_and_then_kept(monkeypatch):
+    worked = []
+    plain = Answerer._variances
+    monkeypatch.setattr(Answerer, "_variances", lambda *a: worked.append(1) or plain(*a))
+    got = released(KD, 2).count(random_queries(1, 2, np.linspace(0, 1, 9)))
+    assert (got.estimate.dtype, got.confidence, worked) == (np.float64, 0.95, [])
+    assert got.high is got.high
+    assert got.stderr is got.stderr
+    assert np.all(got.low <= got.high)
+    assert worked == [1]
+
+
+@EVERY_METHOD
+def test_answers_do_not_change(method):
+    got = released(method, 2).count([0, 0, 0.3, 0.5])
+    for name in ("estimate", "stderr", "low", "high"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(got, name)[0] = 1
+        with pytest.raises((FrozenInstanceError, AttributeError)):
+            setattr(got, name, np.ones(1))
+
+
+@EVERY_METHOD
+def test_answers_can_be_pickled_and_copied(method):
+    got = released(method, 2).count([[0, 0, 0.3, 0.5], [0.2, 0.2, 1, 1]], 0.9)
+    for other in (pickle.loads(pickle.dumps(got)), copy.copy(got), copy.deepcopy(got)):
+        assert other.confidence == 0.9
+        for name in ("estimate", "stderr", "low", "high"):
+            assert np.array_equal(getattr(other, name), getattr(got, name))
+        assert repr(other) == repr(got)
+    assert len(pickle.dumps(got)) < 2000  # not the release with it
+
+
+def test_answers_show_the_first_few():
+    release = released(KD, 2)
+    few, many = release.count([0, 0, 1, 1]), release.count(np.tile([0, 0, 1, 1], (30, 1)))
+    away = reach(few.stderr, 0.95)[0]
+    assert repr(few) == f"<Answers at 95 % confidence: {few.estimate[0]:.6g} ± {away:.3g}>"
+    assert repr(many).endswith(", 25 more>")
+    assert repr(release.count(np.empty((0, 4)))) == "<Answers at 95 % confidence: none>"
+
+
+@pytest.mark.parametrize("method", KD_TREES)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_few_boxes_are_answered_as_many_are(method, axes):
+    release = released(method, axes, 6 // axes)
+    tree, total = release.estimates.tree, abs(release.estimates.estimate[0])
+    if not release.consistent:
+        return
+    boxes = random_queries(7, axes, np.random.default_rng(7).random(50), count=2 + tree.size // WORTH_TABLES)
+    many = Answerer(release.domain, release.estimates, True)
+    big = many.count(boxes, 0.95)
+    few = Answerer(release.domain, replace(release.estimates, tree=Overlapping.of(tree)), True).count(boxes, 0.95)
+    assert big.estimate == pytest.approx(few.estimate, rel=ROUNDING, abs=ROUNDING * total)
+    assert big.stderr == pytest.approx(few.stderr, rel=1e-7, abs=ROUNDING)
+    assert "_marginals" in vars(many)
+
+
+class Overlapping(CutTree):
+    """Says of itself that its boxes overlap, so it is walked."""
+
+    overlapping = True
+
+    @classmethod
+    def of(cls, tree):
+        return cls(tree.lo, tree.hi, tree.children, tree.level_start)
+
+
+def test_trees_whose_boxes_overlap_are_walked():
+    release = released(KD, 2)
+    walker = Answerer(release.domain, replace(release.estimates, tree=Overlapping.of(release.estimates.tree)), True)
+    assert np.all(walker.count(random_queries(1, 2, np.linspace(0, 1, 9), count=5000), 0.95).stderr >= 0)
+    assert "_marginals" not in vars(walker)
+
+
 # Intervals
+
+
+def test_intervals_reach_one_more_than_the_errors_or_nowhere():
+    assert reach(np.array([0.0, 1.0, 10.0]), 0.9).tolist() == [0, 1 + multiplier(0.9), 1 + 10 * multiplier(0.9)]
 
 
 @EVERY_METHOD
@@ -216,7 +303,8 @@ def test_predicted_errors_are_the_exact_ones(method, axes):
     tree, noise, cells = release.estimates.tree, release.estimates.noise_variance, boxes * release.domain.side
     if release.consistent:
         covariance = naive.covariance(tree.first_child, noise)[np.ix_(tree.is_leaf, tree.is_leaf)]
-        parts = np.array([naive.leaf_fractions(tree, box) for box in cells])
+        shares = [naive.shares_of_leaves(tree, box) for box in cells]
+        parts = np.array([[share[leaf] for leaf in np.flatnonzero(tree.is_leaf)] for share in shares])
         exact = np.einsum("ql,lk,qk->q", parts, covariance, parts)
     else:
         exact = [naive.range_query(tree, release.estimates.estimate, noise, box)[1] for box in cells]

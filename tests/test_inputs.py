@@ -30,7 +30,7 @@ from veilmap.engines import batches, open_points
 from veilmap.engines.geometry import coordinates, crs_label
 from veilmap.engines.text import _numbers
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.kernels.counting import read_points
+from veilmap.kernels.reading import read_points
 from veilmap.tree import RegularTree
 
 FLAT = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
@@ -63,7 +63,7 @@ def naive_count(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
 
 
 def cells_of(points: object, domain: Domain = FLAT) -> np.ndarray:
-    return np.stack(open_points(points, domain).cells(domain, lambda part: None), axis=1)
+    return np.stack(open_points(points, domain).rows(domain, lambda part: None)[0], axis=1)
 
 
 def naive_cells(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
@@ -947,9 +947,9 @@ class TestDiscretion:
         monkeypatch.setattr(batches, "SECONDS_A_REPORT", 1e-3)
         release = threading.Event()
 
-        def slow() -> Iterator[list[np.ndarray]]:
+        def slow() -> Iterator[batches.Piece]:
             release.wait(5)
-            yield [np.ones(1), np.ones(1)]
+            yield batches.Piece([np.ones(1), np.ones(1)])
 
         def stop(part: float) -> None:
             release.set()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import naive
 from test_tree import SIDE, regular_trees, trees
-from veilmap.kernels import boxes, counting, painting, sweeps
+from veilmap.kernels import boxes, counting, painting, reading, sweeps
 from veilmap.tree import RegularTree
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -142,7 +142,7 @@ def test_read_points_takes_points_of_every_dialect_and_nothing_else(byte_order, 
     wkb = shapely.to_wkb(with_srid, byte_order=byte_order, flavor=flavor, include_srid=srid > 0 and flavor != "iso")
     offsets = np.cumsum([0, *map(len, wkb)])
     x, y = np.empty(len(wkb)), np.empty(len(wkb))
-    counting.read_points(np.frombuffer(b"".join(wkb), np.uint8), offsets, x, y)
+    reading.read_points(np.frombuffer(b"".join(wkb), np.uint8), offsets, x, y)
     assert np.array_equal(np.stack([x, y], axis=1), naive.read_points(wkb), equal_nan=True)
 
 

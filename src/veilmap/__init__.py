@@ -13,23 +13,29 @@ from typing import TYPE_CHECKING
 
 # Names are loaded when they are first used, so that `veilmap --help` does not wait for numba.
 _HOME = {
+    "AdaptiveGrid": "structures",
     "Answers": "answer",
     "BadInput": "errors",
     "BudgetSpent": "errors",
+    "CellTree": "structures",
     "Domain": "domain",
     "Estimate": "method",
     "Geometric": "budget",
+    "HilbertR": "structures",
     "KdTree": "structures",
     "LeafOnly": "budget",
     "Levels": "budget",
     "Method": "method",
     "Noise": "method",
+    "PrivTree": "structures",
     "Privacy": "privacy",
     "Quadtree": "structures",
     "Release": "published",
     "ReleaseFileError": "errors",
     "Uniform": "budget",
+    "UniformGrid": "structures",
     "VeilmapError": "errors",
+    "Workload": "structures",
     "load": "published",
     "private_median": "vault",
     "release": "publish",
@@ -54,8 +60,14 @@ if TYPE_CHECKING:
     from veilmap.publish import release as release
     from veilmap.published import Release as Release
     from veilmap.published import load as load
+    from veilmap.structures import AdaptiveGrid as AdaptiveGrid
+    from veilmap.structures import CellTree as CellTree
+    from veilmap.structures import HilbertR as HilbertR
     from veilmap.structures import KdTree as KdTree
+    from veilmap.structures import PrivTree as PrivTree
     from veilmap.structures import Quadtree as Quadtree
+    from veilmap.structures import UniformGrid as UniformGrid
+    from veilmap.structures import Workload as Workload
     from veilmap.vault import private_median as private_median
 
 

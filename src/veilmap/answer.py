@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from statistics import NormalDist
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,62 +16,107 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.estimate import Estimates
 from veilmap.kernels import boxes as kernel
+from veilmap.kernels import marginals
 from veilmap.tree import RegularTree
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+WORTH_TABLES = 256
+"""A tree with more nodes than this for each box that is asked is walked, not made tables of."""
+SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Answers:
     """One answer a query: what is in it, how far off that may be, and an interval.
 
     The error covers the noise that was added for privacy. It does not cover the guess that points lie
-    evenly inside a cell which the query's border cuts.
+    evenly inside a cell which the query's border cuts. Errors are worked out when someone first looks at them.
     """
 
     estimate: Floats
-    stderr: Floats
-    low: Floats
-    high: Floats
     confidence: float
+    _variance: Callable[[slice], Floats]  # of the answers in a slice
+
+    @cached_property
+    def stderr(self) -> Floats:
+        return _read_only(np.sqrt(self._variance(slice(None))))
+
+    @cached_property
+    def low(self) -> Floats:
+        return _read_only(np.maximum(self.estimate - reach(self.stderr, self.confidence), 0))
+
+    @cached_property
+    def high(self) -> Floats:
+        return _read_only(np.maximum(self.estimate + reach(self.stderr, self.confidence), 0))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _written_out, (self.estimate, self.stderr, self.confidence)
+
+    def __repr__(self) -> str:
+        some, more = slice(SHOWN), len(self.estimate) - SHOWN
+        away = reach(np.sqrt(self._variance(some)), self.confidence)
+        each = [f"{e:.6g} ± {r:.3g}" for e, r in zip(self.estimate[some], away, strict=True)]
+        rest = [f"{more} more"] if more > 0 else []
+        return f"<Answers at {100 * self.confidence:g} % confidence: {', '.join(each + rest) or 'none'}>"
+
+
+def _read_only(array: Floats) -> Floats:
+    array.flags.writeable = False
+    return array
+
+
+def _written_out(estimate: Floats, stderr: Floats, confidence: float) -> Answers:
+    """Answers whose errors are known."""
+    answers = Answers(_read_only(estimate), confidence, np.square(stderr).__getitem__)
+    vars(answers)["stderr"] = _read_only(stderr)
+    return answers
 
 
 @dataclass(frozen=True, eq=False)
 class Answerer:
-    """Answers boxes on one tree of estimates; tables are built at the first question."""
+    """Answers boxes on one tree of estimates; tables are built at the first question that is worth them."""
 
     domain: Domain
     nodes: Estimates
     consistent: bool
 
     def count(self, boxes: ArrayLike, confidence: float) -> Answers:
-        times = multiplier(confidence)
+        multiplier(confidence)  # refuses what is no confidence, before any work
         queries = checked_boxes(boxes, self.domain)
         if not self.consistent:
             estimate, variance = self._walk(queries, self.nodes.noise_variance)
-        else:
-            estimate, variance = self._consistent_estimates(queries), self._consistent_variances(queries)
-        stderr = np.sqrt(variance)
-        # Noise is whole numbers: where one draw dominates, one more may be needed to reach the confidence.
-        reach = np.where(stderr > 0, times * stderr + 1, 0.0)
-        low, high = estimate - reach, estimate + reach
-        return Answers(estimate, stderr, np.maximum(low, 0), np.maximum(high, 0), confidence)
+            return Answers(_read_only(estimate), confidence, variance.__getitem__)
+        return Answers(_read_only(self._estimates(queries)), confidence, partial(self._variances, queries))
 
-    def _consistent_estimates(self, queries: Floats) -> Floats:
-        if isinstance(self.nodes.tree, RegularTree):
-            return self._look_up(queries, self.nodes.tree)
-        return self._walk(queries, self.nodes.subtree_variance)[0]
+    def _estimates(self, queries: Floats) -> Floats:
+        tree, out = self.nodes.tree, np.empty(len(queries))
+        if isinstance(tree, RegularTree):
+            grid = np.array(tree.grid(tree.height), np.int64)
+            kernel.look_up(self._table, grid, queries * np.tile(grid, 2), out)
+            return out
+        if self._walks(len(queries)):
+            return self._walk(queries, self.nodes.subtree_variance)[0]
+        marginals.count_boxes(self._marginals, queries * self.domain.side, out)
+        return out
 
-    def _consistent_variances(self, queries: Floats) -> Floats:
-        tree, variance = self.nodes.tree, np.empty(len(queries))
+    def _variances(self, queries: Floats, some: slice) -> Floats:
+        tree, variance, asked = self.nodes.tree, self.nodes.subtree_variance, queries[some]
+        out, cells = np.empty(len(asked)), asked * self.domain.side
         if isinstance(tree, RegularTree):
             grids = np.array([tree.grid(i) for i in range(tree.height + 1)], np.int64)
-            per_level = self.nodes.subtree_variance[np.array(tree.level_start[:-1])]
-            kernel.grid_variance(grids, per_level, queries, variance)
+            kernel.grid_variance(grids, variance[np.array(tree.level_start[:-1])], asked, out)
+        elif self._walks(len(asked)):
+            kernel.walk_variance(tree.first_child, tree.lo, tree.hi, variance, cells, out)
         else:
-            cells = queries * self.domain.side
-            kernel.walk_variance(tree.first_child, tree.lo, tree.hi, self.nodes.subtree_variance, cells, variance)
-        return variance
+            marginals.box_variances(self._marginals, cells, out)
+        return out
+
+    def _walks(self, boxes: int) -> bool:
+        """Whether boxes are answered by walking the tree: few of them, or a tree whose boxes overlap."""
+        few = "_marginals" not in vars(self) and boxes * WORTH_TABLES < self.nodes.tree.size
+        return few or getattr(self.nodes.tree, "overlapping", False)
 
     def _walk(self, queries: Floats, variance: Floats) -> tuple[Floats, Floats]:
         tree, out, spread = self.nodes.tree, np.empty(len(queries)), np.empty(len(queries))
@@ -78,10 +124,10 @@ class Answerer:
         kernel.walk(tree.first_child, tree.lo, tree.hi, self.nodes.estimate, variance, cells, out, spread)
         return out, spread
 
-    def _look_up(self, queries: Floats, tree: RegularTree) -> Floats:
-        grid, out = np.array(tree.grid(tree.height), np.int64), np.empty(len(queries))
-        kernel.look_up(self._table, grid, queries * np.tile(grid, 2), out)
-        return out
+    @cached_property
+    def _marginals(self) -> marginals.Marginals:
+        tree = self.nodes.tree
+        return marginals.add_up(tree.first_child, tree.lo, tree.hi, self.nodes.estimate, self.nodes.subtree_variance)
 
     @cached_property
     def _table(self) -> Floats:
@@ -116,6 +162,14 @@ def checked_boxes(boxes: ArrayLike, domain: Domain) -> Floats:
 
 def _order(domain: Domain) -> str:
     return ", ".join([f"low {n}" for n in domain.names] + [f"high {n}" for n in domain.names])
+
+
+def reach(stderr: Floats, confidence: float) -> Floats:
+    """How far the intervals of answers with these standard errors go to either side.
+
+    Noise is whole numbers: where one draw dominates, one more may be needed to reach the confidence.
+    """
+    return np.where(stderr > 0, multiplier(confidence) * stderr + 1, 0.0)
 
 
 def multiplier(confidence: float) -> float:

@@ -18,8 +18,11 @@ LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10**6), Fraction(100)
 class LevelBudget(Protocol):
     """A rule that weighs the levels of a tree."""
 
-    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
-        """``height + 1`` weights, root first, none negative; a level of weight 0 is not measured."""
+    def weights(self, height: int, ratio: float) -> tuple[Fraction, ...]:
+        """``height + 1`` weights, root first, none negative; a level of weight 0 is not measured.
+
+        ``ratio`` is by how much shares should grow from level to level, for this kind of tree and noise.
+        """
         ...
 
 
@@ -27,7 +30,7 @@ class LevelBudget(Protocol):
 class Uniform:
     """The same share for every level."""
 
-    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+    def weights(self, height: int, ratio: float) -> tuple[Fraction, ...]:
         return (Fraction(1),) * (height + 1)
 
 
@@ -36,8 +39,8 @@ class Geometric:
     """Shares that grow by ``ratio`` from each level to the next (Lemma 3 of the paper).
 
     A box touches about 2^(d-1) times as many nodes on each next level of a quadtree, so the best ratio
-    is the cube root of that; ``ratio=None`` takes it. Weights are whole multiples of 2^-20: that far
-    from the optimum costs nothing, and keeps the shares short exact fractions.
+    is the cube root of that, or the square root when the noise is Gaussian; ``ratio=None`` takes it. Weights are
+    whole multiples of 2^-20: that far from the optimum costs nothing, and keeps the shares short exact fractions.
     """
 
     ratio: float | None = None
@@ -46,8 +49,8 @@ class Geometric:
         if self.ratio is not None and not _positive(self.ratio):
             raise BadInput(f"The ratio of a geometric budget must be a positive number, got {self.ratio!r}.")
 
-    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
-        ratio = 2 ** ((dimensions - 1) / 3) if self.ratio is None else self.ratio
+    def weights(self, height: int, ratio: float) -> tuple[Fraction, ...]:
+        ratio = ratio if self.ratio is None else self.ratio
         # the largest weight is 1, so that no ratio overflows
         top = height if ratio > 1 else 0
         return tuple(Fraction(max(1, round(ratio ** (level - top) * 2**20)), 2**20) for level in range(height + 1))
@@ -57,7 +60,7 @@ class Geometric:
 class LeafOnly:
     """Everything for the leaves: the tree is only a grid (Inan et al., EDBT 2010)."""
 
-    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+    def weights(self, height: int, ratio: float) -> tuple[Fraction, ...]:
         return (Fraction(0),) * height + (Fraction(1),)
 
 
@@ -78,7 +81,7 @@ class Levels:
             )
         object.__setattr__(self, "shares", exact)
 
-    def weights(self, height: int, dimensions: int) -> tuple[Fraction, ...]:
+    def weights(self, height: int, ratio: float) -> tuple[Fraction, ...]:
         if len(self.shares) != height + 1:
             raise BadInput(
                 f"A tree of height {height} has {height + 1} levels, but {len(self.shares)} shares were given: "
@@ -100,9 +103,9 @@ def share(total: Fraction, weights: tuple[Fraction, ...]) -> tuple[Fraction, ...
     return tuple(total * w / whole for w in exact)
 
 
-def level_shares(budget: LevelBudget, epsilon: Fraction, height: int, dimensions: int) -> tuple[Fraction, ...]:
+def level_shares(budget: LevelBudget, epsilon: Fraction, height: int, ratio: float = 1.0) -> tuple[Fraction, ...]:
     """What each level may spend, root first. A budget may be anyone's: it must cover all levels, and the leaves."""
-    weights = budget.weights(height, dimensions)
+    weights = budget.weights(height, ratio)
     if len(weights) != height + 1 or not weights[-1] > 0:
         raise BadInput(
             f"A budget gives a tree of height {height} one share for each of its {height + 1} levels, and its leaves "
@@ -137,4 +140,15 @@ def exact_epsilon(epsilon: object) -> Fraction:
     if not LEAST_EPSILON <= exact <= MOST_EPSILON:
         hint = "it says how much one row may matter: 0.1 is strict, 1 usual, above 10 hides little"
         raise BadInput(f"{rule}, got {epsilon}: {hint}.")
+    return exact
+
+
+def exact_delta(delta: object) -> Fraction:
+    """The chance that a promise may fail with, as it was typed."""
+    try:
+        exact = Fraction(-1) if isinstance(delta, bool) else exact_number(delta)
+    except ValueError:
+        exact = Fraction(-1)
+    if not 0 < exact < 1:
+        raise BadInput(f"delta is a number between 0 and 1, far below one over the number of people; got {delta!r}.")
     return exact

@@ -50,6 +50,18 @@ DomainOption = Annotated[
 ]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="The privacy budget: how much any one row may matter.")]
 MethodOption = Annotated[str | None, typer.Option("--method", help="How to decompose; quad-opt by default.")]
+NoiseOption = Annotated[
+    str | None, typer.Option("--noise", help="discrete-laplace, or discrete-gaussian with a --delta.")
+]
+DeltaOption = Annotated[
+    str | None, typer.Option("--delta", help="The chance that the promise may fail with, for methods that need one.")
+]
+SampleOption = Annotated[
+    str | None, typer.Option("--sample", help="Find medians on a random sample of this rate, like 0.01.")
+]
+RowsOption = Annotated[
+    int | None, typer.Option("--max-rows-per-unit", help="How many rows of one person are looked at, with --unit.")
+]
 HeightOption = Annotated[int | None, typer.Option("--height", help="Levels below the root; chosen when not given.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
@@ -92,13 +104,23 @@ def release(
     prune: Annotated[
         float | None, typer.Option("--prune", help="Drop what lies below nodes with a smaller estimate.")
     ] = None,
+    sample: SampleOption = None,
+    noise: NoiseOption = None,
+    delta: DeltaOption = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="The column that says whose row it is, when people have many.")
+    ] = None,
+    max_rows_per_unit: RowsOption = None,
+    allow_nonprivate: Annotated[
+        bool, typer.Option("--allow-nonprivate", help="Let the yardsticks kd-pure and kd-true through.")
+    ] = False,
     crs: Annotated[str | None, typer.Option("--crs", help="Coordinate system of the axes, like EPSG:4326.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing release.")] = False,
 ) -> None:
     """Publish a file of points as a private release.
 
     Columns go by the names of the domain's axes; a geometry column gives the first two. Rows outside the
-    domain or with a missing coordinate are dropped.
+    domain or with a missing coordinate are dropped. With --unit, whole people are protected and not rows.
     """
     _must_be_free(out, inputs, overwrite)
     import veilmap as vm
@@ -113,6 +135,12 @@ def release(
             height=height,
             prune=prune,
             progress=tell,
+            delta=delta,
+            sample=sample,
+            noise=noise,
+            unit=unit,
+            max_rows_per_unit=max_rows_per_unit,
+            allow_nonprivate=allow_nonprivate,
         )
         made.save(out, overwrite)
     _say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
@@ -157,8 +185,8 @@ def info(path: ReleaseArgument, output: FormatOption = Format.TABLE) -> None:
         typer.echo(json.dumps(found.header(), indent=2, ensure_ascii=False))
     else:
         _print_csv(
-            ["what", "mechanism", "epsilon"],
-            [[c.what, c.mechanism, float(c.epsilon)] for c in found.privacy.ledger],
+            ["what", "mechanism", "epsilon", "rho", "delta"],
+            [[c.what, c.mechanism, *map(float, (c.epsilon, c.rho, c.delta))] for c in found.privacy.ledger],
         )
 
 
@@ -171,21 +199,32 @@ def plan(
     rows: Annotated[
         int | None, typer.Option("--rows", help="A guess of the number of rows, when no height is given.")
     ] = None,
+    noise: NoiseOption = None,
+    delta: DeltaOption = None,
+    max_rows_per_unit: RowsOption = None,
     box: BoxOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Predict the error of a release, before a budget is spent and without the data."""
-    from veilmap.answer import multiplier
+    from veilmap.answer import reach
     from veilmap.method import DEFAULT_METHOD
     from veilmap.plan import plan as make_plan
 
-    made = make_plan(_domain(domain, None), epsilon, method or DEFAULT_METHOD, height, rows)
+    made = make_plan(
+        _domain(domain, None),
+        epsilon,
+        method or DEFAULT_METHOD,
+        height,
+        rows,
+        delta=delta,
+        noise=noise,
+        max_rows_per_unit=max_rows_per_unit or 1,
+    )
     if box:
         errors = made.stderr([_numbers(text, made.domain) for text in box])
-        lines = list(zip(box, errors.tolist(), strict=True))
+        table = list(zip(box, errors.tolist(), reach(errors, 0.95).tolist(), strict=True))
     else:
-        lines = [(f"{100 * p.side:g} % of each axis", p.stderr) for p in made.predictions()]
-    table: list[tuple[str, float, float]] = [(size, error, multiplier(0.95) * error) for size, error in lines]
+        table = [(f"{100 * p.side:g} % of each axis", p.stderr, p.margin) for p in made.predictions()]
     if output is Format.JSON:
         record = {"method": made.method.to_json(), "height": made.height, "nodes": made.nodes, "memory": made.memory}
         predicted = [{"box": b, "stderr": e, "margin_95": m} for b, e, m in table]
@@ -352,8 +391,11 @@ def _print_info(found: Release, path: Path) -> None:
     console.print(Panel(privacy.statement(), title=escape(str(path)), border_style=style))
     facts = {
         "Protects": f"{privacy.unit}; neighbours: {privacy.neighbours}",
-        "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}",
-        "Spent": f"{float(privacy.spent):g} of it, by {', '.join(privacy.mechanisms)}",
+        "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}"
+        + (f"; rho {float(privacy.rho):g}" if privacy.rho else ""),
+        "Spent": f"{float(privacy.spent):g} of {'rho' if privacy.rho else 'it'}, by {', '.join(privacy.mechanisms)}"
+        if privacy.ledger
+        else "nothing: nothing in it is protected",
         "Method": f"{found.method['name']}: {found.method['structure']['name']}, height {tree.height}, "
         f"{found.method['budget']['name']} budget, {found.method['estimate']}",
         "Domain": str(found.domain) + (f" ({found.domain.crs})" if found.domain.crs else ""),
@@ -367,7 +409,8 @@ def _print_info(found: Release, path: Path) -> None:
         console.print(f"[bold]{name:<{width}}[/bold]  {escape(fact)}", highlight=False, soft_wrap=True)
     console.print()
     _print_table(
-        ["spent on", "mechanism", "epsilon"], [[c.what, c.mechanism, f"{float(c.epsilon):.6g}"] for c in privacy.ledger]
+        ["spent on", "mechanism", "rho" if privacy.rho else "epsilon"],
+        [[c.what, c.mechanism, f"{float(c.epsilon + c.rho):.6g}"] for c in privacy.ledger],
     )
     console.print("[bold]What it cannot do[/bold]")
     for limit in LIMITS:

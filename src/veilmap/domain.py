@@ -16,7 +16,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 MOST_AXES = 8
-MOST_BITS = 30  # an axis never has more cells than 2**30 ...
+MOST_BITS = 31  # an axis never has more cells than 2**31 ...
 KEY_BITS = 62  # ... and all axes together never more than fit one signed 64-bit key
 
 

@@ -27,7 +27,7 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, need
 from veilmap.estimate import Estimates, standard_errors
 from veilmap.kernels.boxes import DEEPEST
-from veilmap.tree import CutTree, RegularTree, Tree
+from veilmap.tree import CurveTree, CutTree, RegularTree, Tree
 
 FORMAT = 1
 HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
@@ -51,6 +51,8 @@ def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
         "stderr": _finite(standard_errors(nodes, consistent)),
         "subtree_variance": _finite(nodes.subtree_variance),
     }
+    if isinstance(tree, CurveTree):
+        columns["key_low"], columns["key_high"] = tree.keys.lo[:, 0], tree.keys.hi[:, 0]
     if domain.dimensions == 2:
         (x0, x1), (y0, y1) = edges
         columns["bbox"] = pa.StructArray.from_arrays(
@@ -242,9 +244,12 @@ def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain) -
 
 
 def tree_header(tree: Tree) -> dict[str, Any]:
-    if isinstance(tree, RegularTree):
-        return {"nodes": tree.size, "height": tree.height, "splits": [list(parts) for parts in tree.splits]}
-    return {"nodes": tree.size, "height": tree.height, "splits": None}
+    return {
+        "nodes": tree.size,
+        "height": tree.height,
+        "splits": [list(parts) for parts in tree.splits] if isinstance(tree, RegularTree) else None,
+        "curve": {"kind": "hilbert", "order": tree.order} if isinstance(tree, CurveTree) else None,
+    }
 
 
 def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
@@ -256,25 +261,33 @@ def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
         if max(tree.grid(tree.height)) > domain.side:
             raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
         return tree
+    curve = record.get("curve")
+    if curve is None:
+        box = [_edge_columns(table, name, k) for k, name in enumerate(domain.names)]
+        lo = np.stack([_cells(domain, a, low) for a, (low, _) in enumerate(box)], axis=1)
+        hi = np.stack([_cells(domain, a, high) for a, (_, high) in enumerate(box)], axis=1)
+        return _cut_tree(table, lo, hi, domain.side)
+    order = curve["order"]
+    if curve["kind"] != "hilbert" or type(order) is not int or not 1 <= order <= domain.bits or domain.dimensions < 2:
+        raise Damaged("The header of the release file does not describe a curve: ask for it again.")
+    lo, hi = (table[name].to_numpy().astype(np.int64)[:, None] for name in ("key_low", "key_high"))
+    keys = _cut_tree(table, lo, hi, 1 << (order * domain.dimensions))
+    return CurveTree(keys, domain.dimensions, order, domain.bits)
+
+
+def _cut_tree(table: pa.Table, lo: NDArray[np.int64], hi: NDArray[np.int64], side: int) -> Tree:
     parent, level = table["parent"].to_numpy()[1:].astype(np.int64), table["level"].to_numpy().astype(np.int64)
-    box = [_edge_columns(table, name, k) for k, name in enumerate(domain.names)]
-    lo = np.stack([_cells(domain, a, low) for a, (low, _) in enumerate(box)], axis=1)
-    hi = np.stack([_cells(domain, a, high) for a, (_, high) in enumerate(box)], axis=1)
-    _must_be_a_tree(parent, level, lo, hi, domain)
+    _must_be_a_tree(parent, level, lo, hi, side)
     starts = np.concatenate([[0], np.cumsum(np.bincount(level))])
     return CutTree(lo, hi, np.bincount(parent, minlength=len(level)), tuple(starts.tolist()))
 
 
 def _must_be_a_tree(
-    parent: NDArray[np.int64],
-    level: NDArray[np.int64],
-    lo: NDArray[np.int64],
-    hi: NDArray[np.int64],
-    domain: Domain,
+    parent: NDArray[np.int64], level: NDArray[np.int64], lo: NDArray[np.int64], hi: NDArray[np.int64], side: int
 ) -> None:
     """Anyone can write a file with a checksum that fits: what is walked later is checked here."""
     child = np.arange(1, len(level))
-    volume = np.prod((hi - lo) / domain.side, axis=1)
+    volume = np.prod((hi - lo) / side, axis=1)
     sound = (
         level[0] == 0
         and level.max() < DEEPEST
@@ -283,7 +296,7 @@ def _must_be_a_tree(
         and (np.diff(parent) >= 0).all()
         and (level[child] == level[parent] + 1).all()
         and (lo[0] == 0).all()
-        and (hi[0] == domain.side).all()
+        and (hi[0] == side).all()
         and (lo <= hi).all()
         and (lo[child] >= lo[parent]).all()
         and (hi[child] <= hi[parent]).all()

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from numbers import Real
 from typing import Any
 
-from veilmap.budget import Geometric, LeafOnly, LevelBudget, Levels, Uniform
+from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.errors import BadInput, near_misses
-from veilmap.structures import KdTree, Quadtree, Structure
+from veilmap.structures import (
+    AdaptiveGrid,
+    Budget,
+    CellTree,
+    HilbertR,
+    KdTree,
+    PrivTree,
+    Quadtree,
+    Structure,
+    UniformGrid,
+    Workload,
+)
 
+USUAL = Geometric()
 _LIKE = {"structure": "Quadtree(10)", "budget": "Geometric()"}
 
 
 class Noise(Enum):
     """The noise a release may carry. Closed: a member needs a proof page and a statistical test."""
 
-    DISCRETE_LAPLACE = "discrete-laplace"
+    DISCRETE_LAPLACE = "discrete-laplace"  # pure ε
+    DISCRETE_GAUSSIAN = "discrete-gaussian"  # concentrated: accounted in ρ, stated as (ε, δ)
+    NONE = "none"  # exact counts, for yardsticks: not private
 
 
 class Estimate(Enum):
@@ -34,25 +48,45 @@ class Method:
     """Structure, budget, noise and estimate of a release, with a name to cite it by."""
 
     structure: Structure
-    budget: LevelBudget = Geometric()
+    budget: Budget = USUAL  # or what its structure usually has
     noise: Noise = Noise.DISCRETE_LAPLACE
     estimate: Estimate = Estimate.LEAST_SQUARES
     prune_below: float | None = None
     name: str = "custom"
 
     def __post_init__(self) -> None:
+        if self.budget is USUAL:
+            object.__setattr__(self, "budget", getattr(self.structure, "usual_budget", USUAL))
         below = self.prune_below
         if below is not None and not _finite(below):
             raise BadInput(f"The pruning threshold must be a finite number, got {below!r}.")
-        for part, needs in (("structure", "grow"), ("budget", "weights")):
-            if not callable(getattr(getattr(self, part), needs, None)):
+        for part, needs in (("structure", ("grow",)), ("budget", ("weights", "grains"))):
+            if not any(callable(getattr(getattr(self, part), name, None)) for name in needs):
                 raise BadInput(f"The {part} of a method is a value like {_LIKE[part]}, got {getattr(self, part)!r}.")
         for part, kind in (("noise", Noise), ("estimate", Estimate)):
             if not isinstance(getattr(self, part), kind):
                 raise BadInput(f"The {part} of a method is one of {list(kind)}, got {getattr(self, part)!r}.")
 
-        if isinstance(self.budget, Levels) and self.structure.height is None:
+        if getattr(self.structure, "leaves_only", False) and not isinstance(self.budget, LeafOnly):
+            raise BadInput(f"A {type(self.structure).__name__} counts its leaves only: its budget is LeafOnly().")
+        if isinstance(self.budget, Levels | Workload) and self.structure.height is None:
             raise BadInput("A share for each level needs a known number of levels: give the structure a height.")
+        if self.noise is Noise.DISCRETE_GAUSSIAN and self._median == "smooth-sensitivity":
+            raise BadInput("Smooth-sensitivity medians are not concentrated: choose other medians, or Laplace noise.")
+
+    @property
+    def _median(self) -> str | None:
+        return getattr(self.structure, "median", None)
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether its promise is (ε, δ) and not pure."""
+        return self.noise is Noise.DISCRETE_GAUSSIAN or self._median == "smooth-sensitivity"
+
+    @property
+    def private(self) -> bool:
+        """False for yardsticks, which publish something exact."""
+        return self.noise is not Noise.NONE and self._median != "exact"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -76,12 +110,21 @@ class Method:
         )
 
 
-STRUCTURES: dict[str, type] = {"quadtree": Quadtree, "kd-tree": KdTree}
+STRUCTURES: dict[str, type] = {
+    "quadtree": Quadtree,
+    "kd-tree": KdTree,
+    "cell-tree": CellTree,
+    "hilbert-r": HilbertR,
+    "uniform-grid": UniformGrid,
+    "adaptive-grid": AdaptiveGrid,
+    "privtree": PrivTree,
+}
 BUDGETS: dict[str, type] = {
     "uniform": Uniform,
     "geometric": Geometric,
     "leaf-only": LeafOnly,
     "levels": Levels,
+    "workload": Workload,
 }
 
 DEFAULT_METHOD = "quad-opt"
@@ -92,18 +135,32 @@ METHODS: dict[str, Method] = {
         Method(name="quad-geo", structure=Quadtree(), estimate=Estimate.NOISY_COUNTS),
         Method(name="quad-post", structure=Quadtree(), budget=Uniform()),
         Method(name="quad-opt", structure=Quadtree()),
-        Method(name="kd-standard", structure=KdTree(8)),
-        Method(name="kd-hybrid", structure=KdTree(8, switch="half")),
+        Method(name="kd-standard", structure=KdTree()),
+        Method(name="kd-hybrid", structure=KdTree(switch="half")),
+        Method(name="kd-cell", structure=CellTree()),
+        Method(name="kd-noisymean", structure=KdTree(median="noisy-mean")),
+        Method(name="hilbert-r", structure=HilbertR()),
+        Method(name="uniform-grid", structure=UniformGrid()),
+        Method(name="adaptive-grid", structure=AdaptiveGrid()),
+        Method(name="privtree", structure=PrivTree()),
+        # Yardsticks, not private: exact medians with noisy counts, and nothing but the truth.
+        Method(name="kd-true", structure=KdTree(median="exact")),
+        Method(name="kd-pure", structure=KdTree(median="exact"), noise=Noise.NONE, estimate=Estimate.NOISY_COUNTS),
     )
 }
 
 
-def named(name: str, *, height: int | None = None, prune_below: float | None = None) -> Method:
-    """A method of the registry, with its height and pruning threshold set."""
+def named(name: str, *, height: int | None = None, prune_below: float | None = None, sample: object = None) -> Method:
+    """A method of the registry, with its height, pruning threshold and sampling rate set."""
     if name not in METHODS:
         raise BadInput(f"There is no method {name!r}. {near_misses(name, METHODS)}")
     method = METHODS[name]
-    structure = method.structure if height is None else replace(method.structure, height=height)  # type: ignore[type-var]
+    options = {key: value for key, value in (("height", height), ("sample", sample)) if value is not None}
+    for option in options:
+        if option not in {field.name for field in fields(method.structure)}:  # type: ignore[arg-type]
+            able = [m.name for m in METHODS.values() if option in {f.name for f in fields(m.structure)}]  # type: ignore[arg-type]
+            raise BadInput(f"{name} has no {option} to set: leave it out, or take one of {', '.join(able)}.")
+    structure = replace(method.structure, **options)  # type: ignore[type-var]
     return replace(method, structure=structure, prune_below=prune_below)
 
 
@@ -114,8 +171,8 @@ def _finite(value: object) -> bool:
 def _to_json(value: Any, known: Mapping[str, type]) -> dict[str, Any]:
     """``{"name": "geometric", "configuration": {"ratio": 1.26}}``; a user's own type goes by its class name."""
     name = next((name for name, kind in known.items() if type(value) is kind), type(value).__qualname__)
-    fields = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {}
-    return {"name": name, "configuration": {k: _plain(v) for k, v in fields.items()}}
+    configuration = asdict(value) if is_dataclass(value) and not isinstance(value, type) else {}
+    return {"name": name, "configuration": {k: _plain(v) for k, v in configuration.items()}}
 
 
 def _plain(value: object) -> object:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilmap.answer import Answerer, multiplier
+from veilmap.answer import Answerer, reach
 from veilmap.budget import exact_epsilon
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.estimate import estimate
-from veilmap.method import DEFAULT_METHOD, Estimate, Method
-from veilmap.publish import BYTES_A_NODE, must_fit, resolve
+from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise
+from veilmap.publish import BYTES_A_NODE, checked_delta, must_fit, resolve
 from veilmap.structures import Gate, middles
-from veilmap.tree import Parts, RegularTree, Tree
-from veilmap.vault import NoisyTree, noise_variance
+from veilmap.tree import CurveTree, CutTree, Ints, RegularTree, Tree
+from veilmap.vault import GRAINS, LaplacePrice, NoisyTree, decay, price_of, sharpness
 
 SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
 """Boxes that people ask for: these parts of every axis."""
@@ -55,7 +56,7 @@ class Plan:
         for side in SIDES:
             low = lo + places * (1 - side) * width
             error = float(np.sqrt(np.mean(self.stderr(np.hstack([low, low + side * width])) ** 2)))
-            out.append(Prediction(side, error, multiplier(0.95) * error))
+            out.append(Prediction(side, error, float(reach(np.array([error]), 0.95)[0])))
         return out
 
 
@@ -65,54 +66,111 @@ def plan(
     method: str | Method = DEFAULT_METHOD,
     height: int | None = None,
     rows: int | None = None,
+    *,
+    delta: object = None,
+    sample: object = None,
+    noise: str | Noise | None = None,
+    max_rows_per_unit: int = 1,
 ) -> Plan:
     """Predict the error of a release.
 
-    Where the method would choose its height from the noisy number of rows, ``rows`` is a guess of it.
+    Where the method would follow the noisy number of rows, ``rows`` is a guess of it; for structures that
+    follow the data, the prediction is for rows that lie evenly.
     """
-    chosen, budget = resolve(method, height, None), exact_epsilon(epsilon)
+    chosen, budget = resolve(method, height, None, sample, noise), exact_epsilon(epsilon)
+    chance = checked_delta(chosen, delta)
     must_fit(chosen, domain)
-    if chosen.structure.height is None and rows is None:
-        raise BadInput("The height depends on the number of rows: give a height, or a guess of the rows.")
+    if rows is None and (chosen.structure.height is None or chosen.structure.nodes(domain.dimensions) is None):
+        raise BadInput("The tree depends on the number of rows: give a height if it has one, or a guess of the rows.")
     if rows is not None and rows < 0:
         raise BadInput(f"A guess of the rows is 0 or more, got {rows}.")
-    empty = rehearse(domain, chosen, budget, rows or 0)
+    empty = rehearse(domain, chosen, budget, rows or 0, chance, max_rows_per_unit)
     answerer = Answerer(domain, estimate(empty, chosen), chosen.estimate is not Estimate.NOISY_COUNTS)
     size = empty.tree.size
     return Plan(domain, chosen, budget, empty.tree.height, size, size * BYTES_A_NODE, answerer)
 
 
-def rehearse(domain: Domain, method: Method, epsilon: Fraction, rows: int) -> NoisyTree:
-    """Grow the tree of a method without data: counts are 0 but for the root's, medians are middles.
+def rehearse(
+    domain: Domain, method: Method, epsilon: Fraction, rows: int, delta: Fraction = Fraction(0), most_rows: int = 1
+) -> NoisyTree:
+    """Grow the tree of a method without data, as if ``rows`` rows lay evenly: medians are middles.
 
     The standard error of an answer does not depend on the counts, so this tree has it too; for a structure
     that follows the data, it is that of evenly spread data.
     """
-    tree: Tree = RegularTree(domain.side, domain.dimensions)
-    spread: dict[int, float] = {}
+    price, total = price_of(method, epsilon, delta, most_rows)
+    return Rehearsal(domain, price, rows).run(method, total, delta)
 
-    def refine(parts: Parts) -> None:
-        nonlocal tree
-        tree = tree.refine(parts)
 
-    def cut(axis: int, at: NDArray[np.int64]) -> None:
-        nonlocal tree
-        tree = tree.cut(axis, at)
+class Rehearsal:
+    """The gate without the data. It charges nothing and draws nothing."""
 
-    def shorten(height: int) -> None:
-        nonlocal tree
-        tree = tree.shortened(height)
+    def __init__(self, domain: Domain, price: LaplacePrice, rows: int) -> None:
+        self.domain, self.price, self.rows = domain, price, rows
+        self.tree: Tree = RegularTree(domain.side, domain.dimensions)
+        self.order: int | None = None
+        self.variance = np.zeros(0)  # by node
 
-    def count(level: int, part: Fraction) -> NDArray[np.int64]:
-        nodes = tree.level(level)
-        spread[level] = noise_variance(part)
-        return np.full(nodes.stop - nodes.start, rows if level == 0 else 0)
+    def run(self, method: Method, total: Fraction, delta: Fraction) -> NoisyTree:
+        gate = Gate(
+            domain=self.domain,
+            delta=delta,
+            grain=total / GRAINS,
+            power=self.price.power,
+            sharpness=lambda part: sharpness(self.price.variance(part)),
+            tree=lambda: self.tree,
+            boxes=self.boxes,
+            refine=lambda parts: self.grow(self.tree.refine(parts)),
+            split=lambda parts: self.grow(self.tree.split(parts)),
+            cut=lambda axis, at, where: self.grow(self.tree.cut(axis, at, where)),
+            shorten=lambda height: self.grow(self.tree.shortened(height)),
+            follow=self.follow,
+            sample=lambda rate, part, chance, mechanism: part,
+            medians=lambda axis, part, chance, mechanism: middles(self.tree, axis),
+            dense=self.dense,
+            grid=lambda parts, part: np.full(math.prod(parts), self.rows // math.prod(parts)),
+            count=lambda level, part: self.count(self.nodes(self.tree.level(level)), part),
+            count_leaves=lambda part: self.count(np.flatnonzero(self.tree.is_leaf), part),
+            count_each=lambda nodes, grains: self.count_each(nodes, grains, total / GRAINS),
+        )
+        method.structure.grow(gate, total, method.budget)
+        return NoisyTree(self.boxes(), np.zeros(self.tree.size, np.int64), self.spread(), (), False)
 
-    def medians(axis: int, part: Fraction) -> NDArray[np.int64]:
-        return middles(tree, axis)
+    def boxes(self) -> Tree:
+        domain = self.domain
+        return self.tree if self.order is None else CurveTree(self.tree, domain.dimensions, self.order, domain.bits)
 
-    gate = Gate(domain, lambda: tree, refine, cut, shorten, medians, count)
-    method.structure.grow(gate, epsilon, method.budget)
-    variance = [spread.get(level, np.inf) for level in range(tree.height + 1)]
-    sizes = np.diff(tree.level_start)
-    return NoisyTree(tree, np.zeros(tree.size, np.int64), np.repeat(np.array(variance), sizes), (), False)
+    def nodes(self, of: slice) -> Ints:
+        return np.arange(of.start, of.stop)
+
+    def spread(self) -> NDArray[np.float64]:
+        """The variances so far, as many as there are nodes."""
+        more = np.full(max(0, self.tree.size - len(self.variance)), np.inf)
+        self.variance = np.concatenate([self.variance[: self.tree.size], more])
+        return self.variance
+
+    def grow(self, tree: Tree) -> None:
+        self.tree = tree
+
+    def follow(self, order: int) -> None:
+        self.order, self.tree = order, CutTree.root(1 << (order * self.domain.dimensions), 1)
+
+    def expected(self, nodes: Ints) -> Ints:
+        """Even counts."""
+        whole = float(self.tree.hi[0, 0])
+        volume = np.prod((self.tree.hi[nodes] - self.tree.lo[nodes]) / whole, axis=1)
+        counts: Ints = (self.rows * volume).astype(np.int64)
+        return counts
+
+    def dense(self, part: Fraction) -> NDArray[np.bool_]:
+        _, step = decay(self.price.pure(part) / self.price.rows, 2**self.domain.dimensions)
+        return self.expected(self.nodes(self.tree.level(self.tree.height))) > self.tree.height * step
+
+    def count(self, nodes: Ints, part: Fraction) -> Ints:
+        self.spread()[nodes] = self.price.variance(part)
+        return self.expected(nodes)
+
+    def count_each(self, nodes: Ints, grains: Ints, grain: Fraction) -> Ints:
+        for price in np.unique(grains).tolist():
+            self.count(nodes[grains == price], price * grain)
+        return self.expected(nodes)

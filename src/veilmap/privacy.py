@@ -17,8 +17,9 @@ class Privacy:
 
     epsilon: Fraction
     ledger: tuple[Charge, ...]
-    private: bool  # False: made with fixed random bits, for tests and studies only
+    private: bool  # False: for tests and studies only, made with fixed random bits or with something exact
     delta: Fraction = Fraction(0)
+    rho: Fraction | None = None  # when the noise is Gaussian: what the charges add up to
     neighbours: str = "add or remove one unit"
     unit: str = "one row"
 
@@ -29,20 +30,23 @@ class Privacy:
 
     @property
     def spent(self) -> Fraction:
-        return sum((charge.epsilon for charge in self.ledger), Fraction(0))
+        """What the charges add up to: of ε, or of ρ when the noise is Gaussian."""
+        return sum((charge.epsilon + charge.rho for charge in self.ledger), Fraction(0))
 
     def statement(self) -> str:
         """The promise in words."""
         if not self.private:
             return (
-                "NOT PRIVATE. This release was made for a test or a study, with random bits that can be drawn again. "
-                "Do not publish it."
+                "NOT PRIVATE. This release was made for a test or a study, with random bits that can be drawn again "
+                "or with something exact in it. Do not publish it."
             )
-        epsilon = float(self.epsilon)
+        epsilon, who = float(self.epsilon), self.unit.partition(" (")[0]
+        name = f"{epsilon:g}" if not self.delta else f"({epsilon:g}, {float(self.delta):g})"
+        but = f", except with a probability of about {float(self.delta):g}" if self.delta else ""
         return (
-            f"This release is {epsilon:g}-differentially private for {self.unit}: whatever anyone concludes from it, "
+            f"This release is {name}-differentially private for {self.unit}: whatever anyone concludes from it, "
             f"they would have concluded with a probability at most e^{epsilon:g} = {math.exp(epsilon):.3g} times lower "
-            f"or higher had any {self.unit} been left out or put in."
+            f"or higher had any {who} been left out or put in{but}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -51,28 +55,39 @@ class Privacy:
             "epsilon": float(self.epsilon),
             "epsilon_exact": str(self.epsilon),
             "delta": float(self.delta),
+            "delta_exact": str(self.delta),
+            "rho": None if self.rho is None else float(self.rho),
+            "rho_exact": None if self.rho is None else str(self.rho),
             "neighbours": self.neighbours,
             "unit": self.unit,
             "mechanisms": list(self.mechanisms),
             "statement": self.statement(),
-            "ledger": [
-                {
-                    "what": c.what,
-                    "mechanism": c.mechanism,
-                    "epsilon": float(c.epsilon),
-                    "epsilon_exact": str(c.epsilon),
-                }
-                for c in self.ledger
-            ],
+            "ledger": [_charge_to_json(charge) for charge in self.ledger],
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Privacy:
+        rho = record.get("rho_exact")
         return cls(
             epsilon=Fraction(record["epsilon_exact"]),
-            ledger=tuple(Charge(c["what"], c["mechanism"], Fraction(c["epsilon_exact"])) for c in record["ledger"]),
+            ledger=tuple(_charge_from_json(charge) for charge in record["ledger"]),
             private=record["private"],
-            delta=Fraction(str(record["delta"])),
+            delta=Fraction(record.get("delta_exact") or str(record["delta"])),
+            rho=None if rho is None else Fraction(rho),
             neighbours=record["neighbours"],
             unit=record["unit"],
         )
+
+
+def _charge_to_json(charge: Charge) -> dict[str, Any]:
+    """Its ε, or its ρ; and its δ if it has one."""
+    out: dict[str, Any] = {"what": charge.what, "mechanism": charge.mechanism}
+    for name in ("epsilon", "rho", "delta"):
+        if amount := getattr(charge, name):
+            out |= {name: float(amount), f"{name}_exact": str(amount)}
+    return out
+
+
+def _charge_from_json(record: Mapping[str, Any]) -> Charge:
+    amounts = {name: Fraction(record.get(f"{name}_exact", 0)) for name in ("epsilon", "rho", "delta")}
+    return Charge(record["what"], record["mechanism"], **amounts)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 
-from veilmap.budget import exact_epsilon, level_shares
+from veilmap.budget import exact_delta, exact_epsilon, level_shares
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
 from veilmap.estimate import estimate
 from veilmap.fileformat import geoparquet
 from veilmap.memory import free_memory
-from veilmap.method import DEFAULT_METHOD, Method, named
+from veilmap.method import DEFAULT_METHOD, Method, Noise, named
 from veilmap.privacy import Privacy
 from veilmap.published import Release
+from veilmap.structures import NodeBudget
 from veilmap.vault import measure, seal
 
 _version = cache(version)  # reading it takes longer than a small release
@@ -34,6 +36,13 @@ def release(
     height: int | None = None,
     prune: float | None = None,
     progress: Callable[[float], None] = lambda part: None,
+    *,
+    delta: object = None,
+    sample: object = None,
+    noise: str | Noise | None = None,
+    unit: object = None,
+    max_rows_per_unit: int | None = None,
+    allow_nonprivate: bool = False,
 ) -> Release:
     """Publish points as a differentially private decomposition.
 
@@ -55,35 +64,93 @@ def release(
         Drop what lies below nodes whose estimate is under this threshold.
     progress
         Called now and then with the part of the input that has been read.
+    delta
+        The chance that the promise may fail with, for methods whose promise is not pure: those with Gaussian noise
+        or smooth-sensitivity medians. Far below one over the number of people.
+    sample
+        For methods with medians: find them on a random sample of this rate. Faster, at the same privacy.
+    noise
+        ``discrete-laplace``, or ``discrete-gaussian`` with a ``delta``.
+    unit, max_rows_per_unit
+        Protect people with many rows: the column that says whose row it is (or one id a row, for an array), and how
+        many rows of one person are looked at, chosen at random. The noise grows with that number.
+    allow_nonprivate
+        Let the yardsticks ``kd-pure`` and ``kd-true`` through. What they make says *not private* everywhere.
     """
     if not isinstance(domain, Domain):
         raise BadInput(
             f"The domain must be a veilmap.Domain, got {type(domain).__name__}: it is never taken from the data."
         )
     budget = exact_epsilon(epsilon)
-    chosen = resolve(method, height, prune)
+    chosen = resolve(method, height, prune, sample, noise)
+    chance = checked_delta(chosen, delta)
+    if not chosen.private and not allow_nonprivate:
+        raise BadInput(
+            f"{chosen.name} is a yardstick that publishes something exact, and is not private: take another method, "
+            f"or allow_nonprivate=True for an experiment on data that is public."
+        )
     must_fit(chosen, domain)
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
-    noisy = measure(seal(points, domain), chosen, budget, progress)
+    sealed = seal(points, domain, unit, max_rows_per_unit)
+    noisy = measure(sealed, chosen, budget, progress, chance, allow_nonprivate)
+    concentrated = sum((charge.rho for charge in noisy.charges), Fraction(0))
     return Release(
         domain=domain,
         method=chosen.to_json(),
-        privacy=Privacy(epsilon=budget, ledger=noisy.charges, private=noisy.private),
+        privacy=Privacy(
+            epsilon=budget,
+            ledger=noisy.charges,
+            private=noisy.private,
+            delta=chance,
+            rho=concentrated or None,
+            unit="one row" if unit is None else _protected(unit, max_rows_per_unit),
+        ),
         estimates=estimate(noisy, chosen),
         provenance=provenance(),
     )
 
 
-def resolve(method: str | Method, height: int | None, prune: float | None) -> Method:
+def _protected(unit: object, most: int | None) -> str:
+    """Whom a release with many rows a person protects."""
+    return f"one {unit if isinstance(unit, str) else 'unit'} ({most} rows at most)"
+
+
+def checked_delta(method: Method, delta: object) -> Fraction:
+    """The δ of a release: given if its method needs one, and only then."""
+    if method.needs_delta and delta is None:
+        raise BadInput(
+            f"The promise of {method.name} with this noise or these medians is (epsilon, delta): give a delta."
+        )
+    if delta is not None and not method.needs_delta:
+        raise BadInput(f"The promise of {method.name} is pure: leave delta out, or choose noise='discrete-gaussian'.")
+    return Fraction(0) if delta is None else exact_delta(delta)
+
+
+def resolve(
+    method: str | Method,
+    height: int | None,
+    prune: float | None,
+    sample: object = None,
+    noise: str | Noise | None = None,
+) -> Method:
     """The method that a caller means."""
     if isinstance(method, str):
-        return named(method, height=height, prune_below=prune)
+        found = named(method, height=height, prune_below=prune, sample=sample)
+        return found if noise is None else replace(found, noise=_noise(noise))
     if not isinstance(method, Method):
         raise BadInput(f"A method is a name or a veilmap.Method, got {type(method).__name__}.")
-    if height is not None or prune is not None:
-        raise BadInput("height and prune go with a method's name; a veilmap.Method carries its own.")
+    if any(option is not None for option in (height, prune, sample, noise)):
+        raise BadInput("height, prune, sample and noise go with a method's name; a veilmap.Method carries its own.")
     return method
+
+
+def _noise(noise: str | Noise) -> Noise:
+    kinds = [kind.value for kind in Noise if kind is not Noise.NONE]
+    value = noise.value if isinstance(noise, Noise) else noise
+    if value not in kinds:
+        raise BadInput(f"The noise of a release is {' or '.join(kinds)}, got {value!r}.")
+    return Noise(value)
 
 
 def must_fit(method: Method, domain: Domain) -> None:
@@ -95,10 +162,10 @@ def must_fit(method: Method, domain: Domain) -> None:
         raise BadInput(
             f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
         )
-    level_shares(method.budget, Fraction(1), height, axes)  # a budget that does not fit the tree is refused here
+    if not isinstance(method.budget, NodeBudget):
+        level_shares(method.budget, Fraction(1), height)  # a budget that does not fit the tree is refused here
     size = method.structure.nodes(axes)
-    need, free = size * BYTES_A_NODE, free_memory()
-    if need > free:
+    if size is not None and (need := size * BYTES_A_NODE) > (free := free_memory()):
         raise TooLarge(
             f"A tree of height {height} over {axes} axes has {size:.3g} nodes and would take "
             f"{need / 2**30:.3g} GiB of memory; {free / 2**30:.3g} GiB are free: choose a smaller height."

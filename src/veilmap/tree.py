@@ -14,6 +14,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.kernels.curves import range_boxes
+
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Parts: TypeAlias = tuple[int, ...]
@@ -23,41 +25,61 @@ Parts: TypeAlias = tuple[int, ...]
 class Tree:
     """Half-open integer boxes ``[lo, hi)``, each a leaf or the disjoint union of its children.
 
-    A tree starts as one box and grows only by ``refine`` and ``cut``, which cut all boxes of the newest level:
-    so its leaves partition the domain by construction. Trees never change; these make new ones.
+    A tree starts as one box and grows only by ``refine``, ``split`` and ``cut``, which cut boxes of the newest
+    level into disjoint parts: so its leaves partition the domain by construction. Trees never change; these
+    make new ones.
     """
 
     lo: Ints  # (nodes, axes)
     hi: Ints  # (nodes, axes)
     children: Ints  # how many children each node has
     level_start: tuple[int, ...]  # level i is the nodes level_start[i] : level_start[i + 1]
+    overlapping = False  # whether boxes of different leaves may overlap
 
     def refine(self, parts: Parts) -> Tree:
         """Cut every box of the newest level into ``parts`` equal boxes (to the cell), row-major."""
-        raise NotImplementedError
+        boxes = self.level_start[-1] - self.level_start[-2]
+        return self.split(np.tile(np.array(parts, np.int64), (boxes, 1)))
 
-    def cut(self, axis: int, at: Ints) -> Tree:
-        """Cut every box of the newest level in two along an axis: cells below ``at``, and the others."""
+    def split(self, parts: Ints) -> Tree:
+        """Cut each box of the newest level into its own row of ``parts``; a row of zeros leaves it a leaf."""
         newest = self.level(self.height)
-        if at.dtype != np.int64 or at.shape != (newest.stop - newest.start,):
-            raise ValueError("Cuts are 64-bit integers, one for each box of the newest level.")
-        if np.any(at < self.lo[newest, axis]) or np.any(at > self.hi[newest, axis]):
-            raise ValueError("A cut must lie inside its box.")
-        left_hi, right_lo = self.hi[newest].copy(), self.lo[newest].copy()
-        left_hi[:, axis] = right_lo[:, axis] = at
-        return self._grown(np.stack([self.lo[newest], right_lo], axis=1), np.stack([left_hi, self.hi[newest]], axis=1))
+        if parts.dtype != np.int64 or parts.shape != self.lo[newest].shape or np.any(parts < 0):
+            raise ValueError("Parts are 64-bit integers, 0 or more, one for each axis of each box of the newest level.")
+        fanout = np.prod(parts, axis=1)
+        box = np.repeat(np.arange(len(parts)), fanout)
+        place = np.arange(len(box)) - np.repeat(np.cumsum(fanout) - fanout, fanout)
+        lo, width, parts = self.lo[newest][box], (self.hi[newest] - self.lo[newest])[box], parts[box]
+        k = np.empty(lo.shape, np.int64)
+        for axis in range(lo.shape[1] - 1, -1, -1):
+            place, k[:, axis] = np.divmod(place, parts[:, axis])
+        # part k of an axis is [lo + k * width // parts, lo + (k + 1) * width // parts)
+        low, high = (lo + np.floor_divide(j * width, parts) for j in (k, k + 1))
+        return self._grown(low, high, fanout)
 
-    def _grown(self, lo: Ints, hi: Ints) -> Tree:
-        """With one more level: children of each box of the newest level, (boxes, children, axes)."""
-        newest, (boxes, fanout, axes) = self.level(self.height), lo.shape
-        children = np.concatenate([self.children, np.zeros(boxes * fanout, np.int64)])
-        children[newest] = fanout
-        return CutTree(
-            np.concatenate([self.lo, lo.reshape(-1, axes)]),
-            np.concatenate([self.hi, hi.reshape(-1, axes)]),
-            children,
-            (*self.level_start, self.size + boxes * fanout),
-        )
+    def cut(self, axis: int, at: Ints, where: Flags | None = None) -> Tree:
+        """Cut boxes of the newest level in two along an axis: cells below ``at``, and the others.
+
+        All of them, or those of ``where``; the others stay leaves.
+        """
+        newest = self.level(self.height)
+        chosen = np.ones(newest.stop - newest.start, np.bool_) if where is None else where
+        if at.dtype != np.int64 or at.shape != chosen.shape or chosen.dtype != np.bool_:
+            raise ValueError("Cuts are 64-bit integers, one for each box of the newest level.")
+        at, lo, hi = at[chosen], self.lo[newest][chosen], self.hi[newest][chosen]
+        if np.any(at < lo[:, axis]) or np.any(at > hi[:, axis]):
+            raise ValueError("A cut must lie inside its box.")
+        left_hi, right_lo = hi.copy(), lo.copy()
+        left_hi[:, axis] = right_lo[:, axis] = at
+        lows, highs = np.stack([lo, right_lo], axis=1), np.stack([left_hi, hi], axis=1)
+        return self._grown(lows.reshape(-1, lo.shape[1]), highs.reshape(-1, lo.shape[1]), np.where(chosen, 2, 0))
+
+    def _grown(self, lo: Ints, hi: Ints, fanout: Ints) -> Tree:
+        """With one more level: the children of the newest level's boxes, ``fanout`` of each."""
+        children = np.concatenate([self.children, np.zeros(len(lo), np.int64)])
+        children[self.level(self.height)] = fanout
+        starts = (*self.level_start, self.size + len(lo))
+        return CutTree(np.concatenate([self.lo, lo]), np.concatenate([self.hi, hi]), children, starts)
 
     def shortened(self, height: int) -> Tree:
         """The levels down to ``height``."""
@@ -123,14 +145,6 @@ class CutTree(Tree):
         origin = np.zeros((1, axes), np.int64)
         return cls(origin, origin + side, np.zeros(1, np.int64), (0, 1))
 
-    def refine(self, parts: Parts) -> Tree:
-        newest = self.level(self.height)
-        lo, width = self.lo[newest][:, None, :], (self.hi - self.lo)[newest][:, None, :]
-        # part k of an axis is [lo + k * width // parts, lo + (k + 1) * width // parts)
-        k = np.stack(np.unravel_index(np.arange(math.prod(parts)), parts), axis=1)
-        parts_of = np.array(parts)
-        return self._grown(lo + k * width // parts_of, lo + (k + 1) * width // parts_of)
-
 
 @dataclass(frozen=True, eq=False)
 class RegularTree(Tree):
@@ -189,3 +203,44 @@ class RegularTree(Tree):
                 digit = np.arange(parts[a]) * math.prod(parts[a + 1 :])
                 out[a] = (out[a][:, None] * math.prod(parts) + digit).ravel()
         return tuple(out)
+
+
+@dataclass(frozen=True, eq=False)
+class CurveTree(Tree):
+    """Ranges of a Hilbert curve's keys, which partition the domain; ``lo`` and ``hi`` are the boxes around them.
+
+    The box of a range is the smallest that holds all its cells. Boxes of different ranges may overlap.
+    """
+
+    keys: Tree  # one axis, of 2^(axes · order) keys
+    axes: int
+    order: int  # the curve visits 2^order cells along each axis ...
+    bits: int  # ... each made of 2^(bits − order) cells of the domain
+
+    overlapping = True
+
+    @property
+    def level_start(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.keys.level_start
+
+    @property
+    def children(self) -> Ints:  # type: ignore[override]
+        return self.keys.children
+
+    def pruned(self, stop: Flags) -> tuple[Tree, Flags]:
+        keys, stays = self.keys.pruned(stop)
+        return CurveTree(keys, self.axes, self.order, self.bits), stays
+
+    @cached_property
+    def _boxes(self) -> tuple[Ints, Ints]:
+        lo, hi = np.empty((2, self.size, self.axes), np.int64)
+        range_boxes(self.keys.lo[:, 0].copy(), self.keys.hi[:, 0].copy(), self.axes, self.order, lo, hi)
+        return lo << (self.bits - self.order), hi << (self.bits - self.order)
+
+    @property
+    def lo(self) -> Ints:  # type: ignore[override]
+        return self._boxes[0]
+
+    @property
+    def hi(self) -> Ints:  # type: ignore[override]
+        return self._boxes[1]

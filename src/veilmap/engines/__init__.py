@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.engines.arrays import open_array
+from veilmap.errors import BadInput
 from veilmap.tree import RegularTree
 
 __all__ = ["Engine", "open_points"]
@@ -27,22 +28,40 @@ class Engine(Protocol):
         """
         ...
 
-    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        """The cells of all rows that are not dropped, one array an axis, in the order of the input."""
+    def rows(
+        self, domain: Domain, progress: Callable[[float], None]
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+        """The cells of all rows that are not dropped, one array an axis, in the order of the input; and, where
+        the points came with a unit, a code for each of these rows: from 0 on, equal if and only if the ids are.
+
+        With a unit, rows without an id are dropped too.
+        """
         ...
 
 
-def open_points(points: object, domain: Domain) -> Engine:
-    """The engine for whatever a caller calls points."""
+def open_points(points: object, domain: Domain, unit: object = None) -> Engine:
+    """The engine for whatever a caller calls points.
+
+    ``unit`` says whose each row is: the name of a column, or, for points without names, a list of ids.
+    """
     # pyarrow is loaded only for those who need it: arrays do not.
     if isinstance(points, str | os.PathLike):
         points = [points]
     if isinstance(points, list | tuple) and points and all(isinstance(p, str | os.PathLike) for p in points):
         from veilmap.engines.files import open_files
 
-        return open_files(points, domain)
+        return open_files(points, domain, _column_name(unit))
     if hasattr(points, "__arrow_c_stream__"):
         from veilmap.engines.tables import open_table
 
-        return open_table(points, domain)
-    return open_array(points, domain)
+        return open_table(points, domain, _column_name(unit))
+    return open_array(points, domain, unit)
+
+
+def _column_name(unit: object) -> str | None:
+    if unit is None or isinstance(unit, str):
+        return unit
+    raise BadInput(
+        f"The unit of points in named columns is the name of one of them, got {type(unit).__name__}: "
+        "add the ids to the points as a column, and give its name."
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,21 @@ from veilmap.tree import RegularTree
 Columns: TypeAlias = Sequence[NDArray[np.generic]]
 """One numeric array an axis, all of one length; NaN where there is no value."""
 
-Batch: TypeAlias = Callable[[], Iterable[Columns]]
+
+class Piece(NamedTuple):
+    """Some rows."""
+
+    columns: Columns
+    ids: Any = None  # whose they are: an Arrow array, null for nobody
+
+
+Batch: TypeAlias = Callable[[], Iterable[Piece]]
 """Reads some of the rows, piece by piece: called, and followed to its end, on a worker thread."""
 
 Share: TypeAlias = tuple[float, Batch]
 """A batch, and the part of the whole input that has been read once it is counted."""
 
-Worker: TypeAlias = tuple[Callable[[int, Columns], bool], Callable[[], None]]
+Worker: TypeAlias = tuple[Callable[[int, Piece], bool], Callable[[], None]]
 """What one thread does with a piece of a share (true: it must give soon), and how it gives what it has."""
 
 MOST_THREADS = 8
@@ -41,14 +50,24 @@ class LocalEngine:
 
     __slots__ = ()
 
+    id_type: Any  # the Arrow type that ids are compared in, None without a unit
+
     def _shares(self) -> Iterator[Share]:
         raise NotImplementedError
 
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        return count_batches(domain, tree, self._shares(), progress)
+    def _quiet(self) -> contextlib.AbstractContextManager[None]:
+        """Held while rows are read."""
+        return contextlib.nullcontext()
 
-    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        return collect_cells(domain, self._shares(), progress)
+    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        with self._quiet():
+            return count_batches(domain, tree, self._shares(), progress)
+
+    def rows(
+        self, domain: Domain, progress: Callable[[float], None]
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+        with self._quiet():
+            return collect_rows(domain, self._shares(), self.id_type, progress)
 
 
 def count_batches(
@@ -63,10 +82,10 @@ def count_batches(
         # Half the bytes, so that more of them stay in the cache; emptied before one could overflow.
         counts, rows = np.zeros(leaves, np.uint32), 0
 
-        def take(place: int, columns: Columns) -> bool:
+        def take(place: int, piece: Piece) -> bool:
             nonlocal rows
-            _count_columns(domain, columns, offsets, grid, counts)
-            rows += len(columns[0])
+            _count_columns(domain, piece.columns, offsets, grid, counts)
+            rows += len(piece.columns[0])
             return rows >= ROWS_A_SUM
 
         def give() -> None:
@@ -80,28 +99,34 @@ def count_batches(
     return total
 
 
-def collect_cells(
-    domain: Domain, shares: Iterable[Share], progress: Callable[[float], None]
-) -> list[NDArray[np.int64]]:
-    """The cells of all rows that are not dropped, one array an axis, in the order of the input."""
-    found: list[tuple[int, list[NDArray[np.int64]]]] = []
+def collect_rows(
+    domain: Domain, shares: Iterable[Share], id_type: Any, progress: Callable[[float], None]
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+    """The cells of all rows that are not dropped, one array an axis, in the order of the input; and whose they are."""
+    found: list[tuple[int, list[NDArray[np.int64]], Any]] = []
 
     def start() -> Worker:
-        mine: list[tuple[int, list[NDArray[np.int64]]]] = []
+        mine: list[tuple[int, list[NDArray[np.int64]], Any]] = []
 
-        def take(place: int, columns: Columns) -> bool:
-            cells = [_cells(domain, a, column) for a, column in enumerate(columns)]
-            inside = np.logical_and.reduce([c >= 0 for c in cells])
-            mine.append((place, [c[inside] for c in cells]))
+        def take(place: int, piece: Piece) -> bool:
+            cells = [_cells(domain, a, column) for a, column in enumerate(piece.columns)]
+            kept, ids = np.logical_and.reduce([c >= 0 for c in cells]), None
+            if id_type is not None:
+                ids, kept = keep_known(piece.ids, kept)
+            mine.append((place, [c[kept] for c in cells], ids))
             return False
 
         return take, lambda: found.extend(mine)
 
+    if id_type is not None:  # pyarrow is loaded only for those who need it
+        from veilmap.engines.units import encode, keep_known
     _work_through(shares, start, MOST_THREADS, progress)
     found.sort(key=lambda piece: piece[0])  # stable: pieces of one share are in order already
-    return [
-        np.concatenate([np.zeros(0, np.int64), *(cells[a] for _, cells in found)]) for a in range(domain.dimensions)
-    ]
+    codes = None if id_type is None else encode([ids for _, _, ids in found], id_type)
+    pieces = [cells for _, cells, _ in found]
+    found.clear()  # the ids take room, and are of no more use
+    empty = np.zeros(0, np.int64)
+    return [np.concatenate([empty, *(cells[a] for cells in pieces)]) for a in range(domain.dimensions)], codes
 
 
 def _work_through(
@@ -127,10 +152,10 @@ def _work_through(
         try:
             while found := next_share(read):
                 place, (read, batch) = found
-                for columns in batch():
+                for piece in batch():
                     if stop:
                         return
-                    if take(place, columns):
+                    if take(place, piece):
                         with lock:
                             give()
             with lock:

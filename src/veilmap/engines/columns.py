@@ -1,4 +1,4 @@
-"""Which columns of a table give the domain's axes."""
+"""Which columns of a table give the domain's axes, and whose a row is."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Batch, Columns
+from veilmap.engines.batches import Batch, Piece
 from veilmap.engines.geometry import Geometry, coordinates, must_be_points, numbers
+from veilmap.engines.units import SIMPLE, id_type, read_ids
 from veilmap.errors import UnreadableInput, near_misses
+
+AXIS, UNIT = "an axis of the domain", "the unit of privacy"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each axis is: all in columns of their names, or the first two in a geometry."""
+    """Where each axis is, all in columns of their names or the first two in a geometry; and where the unit is."""
 
     names: tuple[str, ...]
     geometry: str | None = None
+    unit: str | None = None
+    id_type: pa.DataType | None = None  # of the unit
 
     @property
     def needed(self) -> list[str]:
-        return [*self.names] if self.geometry is None else [self.geometry, *self.names]
+        """The columns to read, each once."""
+        return list(dict.fromkeys(name for name in (self.geometry, *self.names, self.unit) if name is not None))
 
-    def read(self, rows: pa.RecordBatch | pa.Table) -> Columns:
+    def read(self, rows: pa.RecordBatch | pa.Table) -> Piece:
         first = () if self.geometry is None else coordinates(rows.column(self.geometry))
-        return [*first, *(numbers(rows.column(name)) for name in self.names)]
+        ids = None if self.unit is None else read_ids(rows.column(self.unit))
+        return Piece([*first, *(numbers(rows.column(name)) for name in self.names)], ids)
 
     def batch(self, rows: pa.RecordBatch | pa.Table) -> Batch:
         """Rows already read, to be turned into numbers on a worker thread."""
@@ -35,34 +42,52 @@ class Layout:
 
 
 def lay_out(
-    domain: Domain, where: str, schema: pa.Schema, geometry: Geometry | None, names: Sequence[str] | None = None
+    domain: Domain,
+    where: str,
+    schema: pa.Schema,
+    geometry: Geometry | None,
+    unit: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> Layout:
-    """Find the axes among the columns of a schema, or say what is missing.
+    """Find the axes and the unit among the columns of a schema, or say what is missing.
 
     ``names`` are the columns that a sentence may list, if more than the schema's.
     """
-    layout = Layout(domain.names)
+    axes, place = domain.names, None
     if geometry and domain.dimensions >= 2 and not set(domain.names) <= set(schema.names):
         must_be_points(geometry, schema, domain, where)
-        layout = Layout(domain.names[2:], geometry.column)
-    for name in layout.names:
-        _must_be_numbers(name, where, schema, schema.names if names is None else names)
-    return layout
+        axes, place = domain.names[2:], geometry.column
+    names = schema.names if names is None else names
+    for name in axes:
+        _must_be_numbers(name, where, _find(name, AXIS, where, schema, names))
+    ids = None if unit is None else _must_be_ids(unit, where, _find(unit, UNIT, where, schema, names))
+    return Layout(axes, place, unit, ids)
 
 
-def _must_be_numbers(name: str, where: str, schema: pa.Schema, names: Sequence[str]) -> None:
+def _find(name: str, role: str, where: str, schema: pa.Schema, names: Sequence[str]) -> pa.DataType:
+    """The type of a column."""
     if name not in schema.names:
-        raise UnreadableInput(f"{where} has no column {name!r}, which is an axis of the domain. {_list(name, names)}")
+        raise UnreadableInput(f"{where} has no column {name!r}, which is {role}. {_list(name, names)}")
     if schema.names.count(name) > 1:
         raise UnreadableInput(f"{where} has more than one column {name!r}: rename all but the one you mean.")
-    kind = schema.field(name).type
+    return schema.field(name).type
+
+
+def _must_be_ids(name: str, where: str, kind: pa.DataType) -> pa.DataType:
+    if (found := id_type(kind)) is None:
+        raise UnreadableInput(
+            f"{where} must have {SIMPLE} in column {name!r}, which is {UNIT}, got {kind}: convert that column to text."
+        )
+    return found
+
+
+def _must_be_numbers(name: str, where: str, kind: pa.DataType) -> None:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     if not any(check(kind) for check in is_number):
         raise UnreadableInput(
-            f"{where} must have numbers in column {name!r}, which is an axis of the domain, "
-            f"got {kind}: convert that column to float."
+            f"{where} must have numbers in column {name!r}, which is {AXIS}, got {kind}: convert that column to float."
         )
 
 

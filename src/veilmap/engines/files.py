@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Protocol
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Share, collect_cells, count_batches
+from veilmap.engines.batches import LocalEngine, Share
 from veilmap.engines.guard import no_warnings
+from veilmap.engines.units import shared_type
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.tree import RegularTree
 
 TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 PARQUET = (".parquet", ".geoparquet", ".pq", ".parq")
@@ -26,25 +24,26 @@ MAGIC = {b"PAR1": PARQUET[0], b"SQLite format 3": LAYERS[0], b"fgb\x03": LAYERS[
 class Source(Protocol):
     """One file, opened as far as its columns are known."""
 
+    @property
+    def id_type(self) -> Any:
+        """The Arrow type of its ids, None without a unit."""
+        ...
+
     def shares(self) -> Iterator[Share]:
         """All rows, each once; the parts are of this file."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class FilesEngine:
+class FilesEngine(LocalEngine):
     """Files of any kinds, read one after the other."""
 
     sources: tuple[Source, ...]
     sizes: tuple[int, ...]
+    id_type: Any
 
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        with no_warnings():
-            return count_batches(domain, tree, self._shares(), progress)
-
-    def cells(self, domain: Domain, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        with no_warnings():
-            return collect_cells(domain, self._shares(), progress)
+    def _quiet(self) -> AbstractContextManager[None]:
+        return no_warnings()
 
     def _shares(self) -> Iterator[Share]:
         for source, size in zip(self.sources, self.sizes, strict=True):
@@ -52,7 +51,7 @@ class FilesEngine:
                 yield part * size / sum(self.sizes), batch
 
 
-def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain) -> FilesEngine:
+def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain, unit: str | None = None) -> FilesEngine:
     """Open each file as far as needed to know that it has the columns."""
     names = [os.fspath(path) for path in paths]
     seen: set[str] = set()
@@ -60,26 +59,40 @@ def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain) -> Files
         if (real := os.path.realpath(name)) in seen:
             raise BadInput(f"Each file must be given once, and {name!r} is given again: its rows would count twice.")
         seen.add(real)
-    return FilesEngine(tuple(_open(name, domain) for name in names), tuple(os.path.getsize(name) for name in names))
+    sources = tuple(_open(name, domain, unit) for name in names)
+    return FilesEngine(sources, tuple(os.path.getsize(name) for name in names), _shared_type(sources, unit))
 
 
-def _open(path: str, domain: Domain) -> Source:
+def _shared_type(sources: Sequence[Source], unit: str | None) -> Any:
+    if unit is None:
+        return None
+    kinds = [source.id_type for source in sources]
+    if (shared := shared_type(kinds)) is None:
+        different = " and ".join(dict.fromkeys(map(str, kinds)))
+        raise UnreadableInput(
+            f"The files must have ids of one kind in column {unit!r}, which is the unit of privacy, got {different}: "
+            "convert that column to the same in all of them."
+        )
+    return shared
+
+
+def _open(path: str, domain: Domain, unit: str | None) -> Source:
     _must_be_readable(path)
     kind, where = _kind(path), f"The file {path!r}"
     damaged = f"{where} is cut short or damaged and cannot be read: copy or export it anew."
     if kind in TEXT:
         from veilmap.engines.text import open_text
 
-        return open_text(path, domain, where, damaged)
+        return open_text(path, domain, unit, where, damaged)
     if kind in PARQUET:
         from veilmap.engines.parquet import open_parquet
 
-        return open_parquet(path, domain, where, damaged)
+        return open_parquet(path, domain, unit, where, damaged)
     from veilmap.engines.layers import open_layer
 
     if kind == ".shp":
         damaged = f"{damaged} A Shapefile needs its .shx and .dbf beside it."
-    return open_layer(path, domain, where, damaged)
+    return open_layer(path, domain, unit, where, damaged)
 
 
 def _must_be_readable(path: str) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.kernels.counting import read_points
+from veilmap.kernels.reading import read_points
 
 Floats: TypeAlias = NDArray[np.float64]
 

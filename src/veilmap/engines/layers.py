@@ -25,14 +25,19 @@ class LayerSource:
     path: str
     layer: str
     layout: Layout
+    read_geometry: bool
     damaged: str
+
+    @property
+    def id_type(self) -> Any:
+        return self.layout.id_type
 
     def shares(self) -> Iterator[Share]:
         layer = _pyogrio(self.path).open_arrow(
             self.path,
             layer=self.layer,
-            columns=list(self.layout.names),
-            read_geometry=self.layout.geometry is not None,
+            columns=self.layout.needed,
+            read_geometry=self.read_geometry,
         )
         _, stream = guard(layer.__enter__, self.damaged)
         try:
@@ -45,7 +50,7 @@ class LayerSource:
             layer.__exit__(None, None, None)
 
 
-def open_layer(path: str, domain: Domain, where: str, damaged: str) -> LayerSource:
+def open_layer(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> LayerSource:
     with no_warnings():
         layer = _only_layer(path, where, damaged)
         schema, about = guard(lambda: _describe(path, layer), damaged)
@@ -54,7 +59,8 @@ def open_layer(path: str, domain: Domain, where: str, damaged: str) -> LayerSour
         declared = about["geometry_type"]
         kinds = () if declared in (None, "Unknown") else (declared,)
         geometry = replace(geometry, crs=crs_label(about["crs"]), kinds=kinds)
-    return LayerSource(path, layer, lay_out(domain, where, schema, geometry), damaged)
+    layout = lay_out(domain, where, schema, geometry, unit)
+    return LayerSource(path, layer, layout, geometry is not None and geometry.column in layout.needed, damaged)
 
 
 def _describe(path: str, layer: str) -> tuple[pa.Schema, dict[str, Any]]:

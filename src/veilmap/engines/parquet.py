@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Columns, Share
+from veilmap.engines.batches import Piece, Share
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import find_geometry
 from veilmap.engines.guard import guard, guard_each
@@ -28,12 +29,16 @@ class ParquetSource:
     layout: Layout
     damaged: str
 
+    @property
+    def id_type(self) -> Any:
+        return self.layout.id_type
+
     def shares(self) -> Iterator[Share]:
         metadata = guard(lambda: pq.read_metadata(self.path), self.damaged)
         for group in range(metadata.num_row_groups):
             yield 1 / metadata.num_row_groups, partial(self._read, metadata, group)
 
-    def _read(self, metadata: pq.FileMetaData, group: int) -> Iterator[Columns]:
+    def _read(self, metadata: pq.FileMetaData, group: int) -> Iterator[Piece]:
         # A handle of its own for each worker; and a buffer, or pyarrow holds whole column chunks in memory.
         with guard(self._open(metadata), self.damaged) as file:
             pieces = file.iter_batches(ROWS_A_PIECE, [group], self.layout.needed, use_threads=False)
@@ -44,7 +49,7 @@ class ParquetSource:
         return partial(pq.ParquetFile, self.path, metadata=metadata, buffer_size=BUFFER_BYTES, pre_buffer=False)
 
 
-def open_parquet(path: str, domain: Domain, where: str, damaged: str) -> ParquetSource:
+def open_parquet(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> ParquetSource:
     with open(path, "rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise UnreadableInput(
@@ -52,4 +57,4 @@ def open_parquet(path: str, domain: Domain, where: str, damaged: str) -> Parquet
                 "rename it by what it is, such as .csv."
             )
     schema = guard(lambda: pq.read_schema(path), damaged)
-    return ParquetSource(path, lay_out(domain, where, schema, find_geometry(schema)), damaged)
+    return ParquetSource(path, lay_out(domain, where, schema, find_geometry(schema), unit), damaged)

@@ -16,6 +16,7 @@ from veilmap.engines.batches import LocalEngine, Share, equal_parts
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry
 from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.units import as_column
 from veilmap.errors import UnreadableInput, need
 
 NOT_A_TABLE = "The points cannot be read as a table of columns: give a data frame with the columns {}."
@@ -29,6 +30,10 @@ class TableEngine(LocalEngine):
     table: pa.Table = field(repr=False)
     layout: Layout
 
+    @property
+    def id_type(self) -> Any:
+        return self.layout.id_type
+
     def _shares(self) -> Iterator[Share]:
         for part, rows in equal_parts(self.table.num_rows):
             yield part, self.layout.batch(self.table[rows])
@@ -41,6 +46,10 @@ class StreamEngine(LocalEngine):
     streams: Iterator[pa.RecordBatchReader] = field(repr=False)  # each reads all rows once more
     layout: Layout
 
+    @property
+    def id_type(self) -> Any:
+        return self.layout.id_type
+
     def _shares(self) -> Iterator[Share]:
         stream = guard(lambda: next(self.streams, None), BROKEN_OFF)
         if stream is None:
@@ -51,33 +60,35 @@ class StreamEngine(LocalEngine):
             yield 0.0, self.layout.batch(batch)
 
 
-def open_table(points: Any, domain: Domain) -> TableEngine | StreamEngine:
+def open_table(points: Any, domain: Domain, unit: str | None = None) -> TableEngine | StreamEngine:
     """Anything with ``__arrow_c_stream__``; GeoDataFrames are among them."""
     sentence = NOT_A_TABLE.format(", ".join(domain.names))
     package = type(points).__module__.partition(".")[0].lstrip("_")
     geopandas = sys.modules.get("geopandas")
     if geopandas and isinstance(points, geopandas.GeoDataFrame):
-        return _open_geodataframe(points, domain)
+        return _open_geodataframe(points, domain, unit)
     if package == "duckdb":
-        return _open_relation(points, domain, sentence)
+        return _open_relation(points, domain, unit, sentence)
     if (pandas := sys.modules.get("pandas")) and isinstance(points, pandas.DataFrame):
-        return _open_dataframe(points, domain)
+        return _open_dataframe(points, domain, unit)
     if hasattr(points, "__len__"):
         table = guard(lambda: pa.table(points), sentence)
-        return TableEngine(table, lay_out(domain, "The table", table.schema, find_geometry(table.schema)))
+        return TableEngine(table, lay_out(domain, "The table", table.schema, find_geometry(table.schema), unit))
     stream = guard(lambda: pa.RecordBatchReader.from_stream(points), sentence)
-    return StreamEngine(iter([stream]), lay_out(domain, "The stream", stream.schema, find_geometry(stream.schema)))
+    layout = lay_out(domain, "The stream", stream.schema, find_geometry(stream.schema), unit)
+    return StreamEngine(iter([stream]), layout)
 
 
-def _open_dataframe(frame: Any, domain: Domain) -> TableEngine:
+def _open_dataframe(frame: Any, domain: Domain, unit: str | None) -> TableEngine:
     names = [str(name) for name in frame.columns]
-    table = _pick(frame, names, {*domain.names, *USUAL_NAMES})
-    return TableEngine(table, lay_out(domain, "The data frame", table.schema, find_geometry(table.schema), names))
+    table = _pick(frame, names, {*domain.names, *USUAL_NAMES}, unit)
+    geometry = find_geometry(table.schema)
+    return TableEngine(table, lay_out(domain, "The data frame", table.schema, geometry, unit, names))
 
 
-def _open_geodataframe(frame: Any, domain: Domain) -> TableEngine:
+def _open_geodataframe(frame: Any, domain: Domain, unit: str | None) -> TableEngine:
     active, names = frame.active_geometry_name, [str(name) for name in frame.columns]
-    table = _pick(frame, names, {*domain.names} - {active})
+    table = _pick(frame, names, {*domain.names} - {active}, unit)
     geometry = None
     if active is not None and not set(domain.names) <= set(table.column_names):
         shapely = need("shapely", "geo", "Reading a GeoDataFrame")
@@ -92,23 +103,32 @@ def _open_geodataframe(frame: Any, domain: Domain) -> TableEngine:
         table = pa.Table.from_arrays([*table.columns, xy], names=[*table.column_names, active])
         authority = frame.crs.to_authority() if frame.crs else None
         geometry = Geometry(active, crs_label(":".join(authority)) if authority else None, ())
-    return TableEngine(table, lay_out(domain, "The GeoDataFrame", table.schema, geometry, names))
+    return TableEngine(table, lay_out(domain, "The GeoDataFrame", table.schema, geometry, unit, names))
 
 
-def _pick(frame: Any, names: list[str], wanted: set[str]) -> pa.Table:
+def _pick(frame: Any, names: list[str], wanted: set[str], unit: str | None) -> pa.Table:
     """Some columns of a pandas frame: others may hold objects that Arrow does not know, and would cost time."""
-    found = [(place, name) for place, name in enumerate(names) if name in wanted]
-    mixed = "The data frame must have values of one kind in column {!r}: convert it, to float if it is an axis."
+    found = [(place, name) for place, name in enumerate(names) if name in wanted or name == unit]
+    mixed = (
+        "The data frame must have simple values of one kind in column {!r}: "
+        "convert it, to float if it is an axis, to text if it is the unit."
+    )
     columns = [
-        guard(partial(pa.array, frame.iloc[:, place], from_pandas=True), mixed.format(name)) for place, name in found
+        guard(
+            partial(pa.array, frame.iloc[:, place], from_pandas=True)
+            if name in wanted
+            else partial(as_column, frame.iloc[:, place]),
+            mixed.format(name),
+        )
+        for place, name in found
     ]
     return pa.Table.from_arrays(columns, names=[name for _, name in found])
 
 
-def _open_relation(relation: Any, domain: Domain, sentence: str) -> StreamEngine:
+def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: str) -> StreamEngine:
     """A DuckDB relation runs its query at every reading, and only for the columns that are asked for."""
     schema = guard(lambda: pa.RecordBatchReader.from_stream(relation.limit(0)).schema, sentence)
-    layout = lay_out(domain, "The relation", schema, find_geometry(schema))
+    layout = lay_out(domain, "The relation", schema, find_geometry(schema), unit)
     quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in layout.needed)
 
     def streams() -> Iterator[pa.RecordBatchReader]:

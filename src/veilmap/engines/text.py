@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +15,19 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Columns, Share
+from veilmap.engines.batches import Piece, Share
 from veilmap.engines.columns import lay_out
 from veilmap.engines.geometry import Floats, numbers
 from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.units import read_ids
 from veilmap.errors import UnreadableInput
-from veilmap.kernels.counting import blank_open_quotes
+from veilmap.kernels.reading import blank_open_quotes
 
 SEPARATORS = ",;\t|"
 LONGEST_LINE = 1 << 26
 LONGEST_HEADER = 1 << 20
 BLOCK_BYTES = 1 << 22
+NULLS = pa.array(pacsv.ConvertOptions().null_values)
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
@@ -45,8 +48,13 @@ class TextSource:
     path: str
     header: Header
     axes: tuple[str, ...]
+    unit: str | None
     where: str
     damaged: str
+
+    @property
+    def id_type(self) -> Any:
+        return None if self.unit is None else pa.large_string()
 
     def shares(self) -> Iterator[Share]:
         if not self.header.rows_follow:
@@ -59,24 +67,31 @@ class TextSource:
                 yield now - seen, partial(self._read, lines, first)
                 seen, first = now, False
 
-    def _read(self, lines: bytes, first: bool) -> Iterator[Columns]:
+    def _read(self, lines: bytes, first: bool) -> Iterator[Piece]:
         rows = guard(lambda: self._parse(lines, self.header.lines if first else 0), self.damaged)
-        columns = [_numbers(column) for column in rows.columns]
+        axes = [self._column(rows, axis) for axis in self.axes]
+        if self.unit is not None:
+            axes = [_without_nulls(texts) for texts in axes]
+        columns = [_numbers(texts) for texts in axes]
         if first and not rows.num_rows:
             raise UnreadableInput(
                 f"{self.where} must have as many fields in each line as in its header, which names "
                 f"{len(self.header.names)}, separated by {self.header.separator!r}: mend the header."
             )
         if first:
-            self._must_be_numbers(rows, columns)
-        yield columns
+            self._must_be_numbers(axes, columns)
+        yield Piece(columns, None if self.unit is None else _ids(self._column(rows, self.unit)))
+
+    def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray:
+        return rows.column(str(self.header.names.index(name)))
 
     def _parse(self, lines: bytes, skip: int) -> pa.Table:
-        """The axes as text. A row is a line: a quote that is not closed spoils its own line and no other."""
+        """The columns as text. A row is a line: a quote that is not closed spoils its own line and no other."""
         data = np.frombuffer(lines, np.uint8).copy()
         blank_open_quotes(data, ord(self.header.separator))
         # Columns go by their places: names may be blank, doubled or padded.
-        wanted = [str(self.header.names.index(axis)) for axis in self.axes]
+        needed = dict.fromkeys((*self.axes, *([] if self.unit is None else [self.unit])))
+        wanted = [str(self.header.names.index(name)) for name in needed]
         places = [str(place) for place in range(len(self.header.names))]
         if not data[data > ord(" ")].size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted})
@@ -88,12 +103,12 @@ class TextSource:
                 check_utf8=False,
                 include_columns=wanted,
                 column_types=dict.fromkeys(wanted, pa.string()),
-                strings_can_be_null=True,
+                strings_can_be_null=self.unit is None,  # a person may be called NA
             ),
         )
 
-    def _must_be_numbers(self, rows: pa.Table, columns: list[Floats]) -> None:
-        for axis, texts, values in zip(self.axes, rows.columns, columns, strict=True):
+    def _must_be_numbers(self, axes: list[pa.ChunkedArray], columns: list[Floats]) -> None:
+        for axis, texts, values in zip(self.axes, axes, columns, strict=True):
             if np.isnan(values).all() and pc.any(pc.not_equal(pc.ascii_trim_whitespace(texts), "")).as_py():
                 raise UnreadableInput(
                     f"{self.where} must have numbers in column {axis!r}, which is an axis of the domain, and that "
@@ -101,13 +116,14 @@ class TextSource:
                 )
 
 
-def open_text(path: str, domain: Domain, where: str, damaged: str) -> TextSource:
-    header = guard(lambda: _read_header(path, domain.names, where), damaged)
+def open_text(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> TextSource:
+    needed = domain.names if unit is None or unit in domain.names else (*domain.names, unit)
+    header = guard(lambda: _read_header(path, needed, where), damaged)
     schema = pa.schema([(name, pa.float64()) for name in header.names])
-    return TextSource(path, header, lay_out(domain, where, schema, None).names, where, damaged)
+    return TextSource(path, header, lay_out(domain, where, schema, None, unit).names, unit, where, damaged)
 
 
-def _read_header(path: str, axes: tuple[str, ...], where: str) -> Header:
+def _read_header(path: str, needed: tuple[str, ...], where: str) -> Header:
     opener = gzip.open if path.lower().endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
         lines = iter(lambda: text.readline(LONGEST_HEADER), "")
@@ -116,9 +132,9 @@ def _read_header(path: str, axes: tuple[str, ...], where: str) -> Header:
                 raise UnreadableInput(f"{where} is not text in UTF-8: save it as UTF-8, or rename it by what it is.")
             if line.strip():
                 fields = {mark: _fields(line, mark) for mark in SEPARATORS}
-                best = max(SEPARATORS, key=lambda mark: (len({*axes} & {*fields[mark]}), line.count(mark)))
+                best = max(SEPARATORS, key=lambda mark: (len({*needed} & {*fields[mark]}), line.count(mark)))
                 return Header(fields[best], best, number, any(rest.strip() for rest in lines))
-    raise UnreadableInput(f"{where} is empty: its first line must name the columns {', '.join(axes)}.")
+    raise UnreadableInput(f"{where} is empty: its first line must name the columns {', '.join(needed)}.")
 
 
 def _whole_lines(text: pa.NativeFile) -> Iterator[bytes]:
@@ -138,6 +154,16 @@ def _whole_lines(text: pa.NativeFile) -> Iterator[bytes]:
 
 def _fields(line: str, separator: str) -> tuple[str, ...]:
     return tuple(field.strip() for field in next(csv.reader([line], delimiter=separator)))
+
+
+def _without_nulls(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What pyarrow does to numbers when text can be null: there is a list of texts that say so."""
+    return pc.if_else(pc.is_in(texts, NULLS), pa.scalar(None, texts.type), texts)
+
+
+def _ids(texts: pa.ChunkedArray) -> pa.Array:
+    texts = pc.ascii_trim_whitespace(texts)
+    return read_ids(pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts))
 
 
 def _numbers(texts: pa.ChunkedArray) -> Floats:

@@ -187,7 +187,7 @@ def walk_variance(
     sums = np.empty((DEEPEST, 3))  # Σ V, Σ V A, Σ V A² over the children seen so far
     for q in range(len(queries)):
         total = 0.0
-        if first_child[0] == first_child[1]:
+        if first_child[0] == first_child[1] or position(lo, hi, 0, queries[q]) == 2:
             out[q] = subtree_variance[0] * covered(lo, hi, 0, queries[q]) ** 2
             continue
         depth = 0
@@ -209,7 +209,7 @@ def walk_variance(
                 a = covered(lo, hi, c, queries[q]) if where == 1 else where / 2
                 w = subtree_variance[c]
             else:
-                a = sums[depth, 1] / sums[depth, 0]
+                a = sums[depth, 1] / sums[depth, 0] if sums[depth, 0] > 0 else 0.0
                 total += sums[depth, 2] - sums[depth, 1] * a
                 w = subtree_variance[v]
                 if depth == 0:

@@ -1,4 +1,4 @@
-"""Cuts of sorted values, weighed by how evenly they divide them."""
+"""Sorted values in boxes: the cuts between them, weighed by how evenly they divide them; and sums of positions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 SURE = 1e-9  # far above the relative error of a weight as a float
+FAR = 100.0  # beyond this exponent a weight is below 1, whatever its gap and its scale: it needs no exp
 FINE = 1 << 22  # a proposal from this on is its weight to within 2^-20
-PICKS = 16  # random words for a choice; more are rarely needed
 
 
 @njit(cache=True, nogil=True)
@@ -22,73 +22,93 @@ def gap_of_rank(values: Ints, lo: int, hi: int, r: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def below(limit: int, words: Ints) -> int:
-    """A uniform integer below ``limit`` from uniform 64-bit words, -1 if they run out."""
-    mask = 1
-    while mask < limit:
-        mask <<= 1
-    for k in range(len(words)):
-        at = int(words[k]) & (mask - 1)
-        if at < limit:
-            return at
-    return -1
+def nearest_rank(values: Ints, lo: int, hi: int) -> int:
+    """The rank nearest to n/2 that has cuts, the lower one of two. Needs hi - lo ≥ 2: then there is one."""
+    low = len(values) // 2
+    high = len(values) - low
+    while gap_of_rank(values, lo, hi, low)[1] == 0:
+        if gap_of_rank(values, lo, hi, high)[1] > 0:
+            return high
+        low, high = low - 1, high + 1
+    return low
 
 
 @njit(cache=True, nogil=True)
-def propose_cut(values: Ints, lo: int, hi: int, rate: float, words: Ints) -> tuple[int, int, int, int, int]:
-    """Propose one cut. Needs hi - lo ≥ 2.
+def weigh_ranks(values: Ints, start: Ints, lo: Ints, hi: Ints, rate: float, running: Ints, about: Ints) -> None:
+    """What the ranks of each box are proposed with. Box v has ``values[start[v] : start[v + 1]]`` in [lo[v], hi[v]).
 
-    A cut of rank r has weight w_r = exp(−rate · (|2r − n| − d0)), where d0 is the least |2r − n| of a rank that
-    has cuts. It is proposed with the integer weight m_r > w_r · 2^power, so that accepting with probability
-    w_r · 2^power / m_r gives exactly the cuts' true weights. One uniform number picks both the rank and the cut:
-    if the words run out before it is found, that says nothing about either.
-
-    Returns cut, m_r, |2r − n| − d0, power; and 1 if the words ran out, else 0.
+    A rank r with g cuts has the weight W = g · exp(−rate · (|2r − n| − d0)), where d0 is the least |2r − n| of a
+    rank that has cuts. Its proposal is an integer m > W · 2^power; a rank without cuts gets none.
+    ``running[start[v] + v + r]`` becomes the sum of the proposals up to r, and ``about[v]`` the sum of all
+    (below 2^62), d0 and power.
     """
-    n = len(values)
-    nearest = n + 1
-    for r in range(n + 1):
-        if gap_of_rank(values, lo, hi, r)[1] > 0:
-            nearest = min(nearest, abs(2 * r - n))
-    weight = np.zeros(n + 1)
-    total = 0.0
-    for r in range(n + 1):
-        gap = gap_of_rank(values, lo, hi, r)[1]
-        if gap > 0:
-            weight[r] = np.exp(-rate * (abs(2 * r - n) - nearest))
-            total += gap * weight[r]
-    power = 61 - int(np.ceil(np.log2(total)))  # all proposals together stay below 2^62
-    factor = 2.0**power * (1 + SURE)
-    running = np.zeros(n + 1, np.int64)
-    whole = 0
-    for r in range(n + 1):
-        gap = gap_of_rank(values, lo, hi, r)[1]
-        if gap > 0:
-            whole += gap * (int(weight[r] * factor) + 2)
-        running[r] = whole
-    at = below(whole, words)
-    if at < 0:
-        return 0, 0, 0, power, 1
-    r = int(np.searchsorted(running, at, side="right"))
-    before = running[r - 1] if r > 0 else 0
-    first, gap = gap_of_rank(values, lo, hi, r)
-    proposal = (running[r] - before) // gap
-    return first + (at - before) // proposal, proposal, abs(2 * r - n) - nearest, power, 0
-
-
-@njit(cache=True, nogil=True)
-def propose_cuts(
-    values: Ints, start: Ints, lo: Ints, hi: Ints, rate: float, words: Ints, cut: Ints, about: Ints
-) -> None:
-    """One proposal for each run ``values[start[v] : start[v + 1]]`` of sorted values, with the box [lo[v], hi[v]).
-
-    ``about`` gets proposal, distance, power and whether the words ran out. A box of fewer than two cells has
-    no cut: it keeps all on the left.
-    """
+    mass = np.empty(max(0, np.max(np.diff(start))) + 1 if len(lo) else 0)
     for v in range(len(lo)):
         if hi[v] - lo[v] < 2:
-            cut[v] = hi[v]
             about[v, :] = 0
             continue
         run = values[start[v] : start[v + 1]]
-        cut[v], about[v, 0], about[v, 1], about[v, 2], about[v, 3] = propose_cut(run, lo[v], hi[v], rate, words[v])
+        n = len(run)
+        nearest = abs(2 * nearest_rank(run, lo[v], hi[v]) - n)
+        total = 0.0
+        for r in range(n + 1):
+            gap = gap_of_rank(run, lo[v], hi[v], r)[1]
+            exponent = rate * (abs(2 * r - n) - nearest)
+            if gap == 0:
+                mass[r] = -1.0
+            elif exponent < FAR:
+                mass[r] = gap * np.exp(-exponent)
+                total += mass[r]
+            else:
+                mass[r] = 0.0
+        power = 61 - int(np.ceil(np.log2(total)))
+        factor = 2.0**power * (1 + SURE)
+        whole = 0
+        for r in range(n + 1):
+            if mass[r] >= 0:
+                whole += int(mass[r] * factor) + 2
+            running[start[v] + v + r] = whole
+        about[v, 0], about[v, 1], about[v, 2] = whole, nearest, power
+
+
+@njit(cache=True, nogil=True)
+def pick_ranks(
+    values: Ints, start: Ints, lo: Ints, hi: Ints, running: Ints, boxes: Ints, at: Ints, picked: Ints
+) -> None:
+    """The rank in whose run of numbers ``at[k]`` falls, in box ``boxes[k]``.
+
+    ``picked`` gets its first cut, its number of cuts, its proposal and |2r − n|.
+    """
+    for k in range(len(boxes)):
+        v = boxes[k]
+        run, sums = values[start[v] : start[v + 1]], running[start[v] + v : start[v + 1] + v + 1]
+        r = int(np.searchsorted(sums, at[k], side="right"))
+        picked[k, 0], picked[k, 1] = gap_of_rank(run, lo[v], hi[v], r)
+        picked[k, 2] = sums[r] - (sums[r - 1] if r > 0 else 0)
+        picked[k, 3] = abs(2 * r - len(run))
+
+
+@njit(cache=True, nogil=True)
+def find_medians(values: Ints, start: Ints, lo: Ints, hi: Ints, cut: Ints) -> None:
+    """The cut of each box that divides its values most evenly: the median itself, or the middle between two."""
+    for v in range(len(lo)):
+        if hi[v] - lo[v] < 2:
+            cut[v] = hi[v]
+            continue
+        run = values[start[v] : start[v + 1]]
+        r = nearest_rank(run, lo[v], hi[v])
+        first, gap = gap_of_rank(run, lo[v], hi[v], r)
+        side = np.sign(2 * r - len(run))  # of several cuts as even, the one nearest to the middle of the list
+        cut[v] = first + ((gap - 1) // 2 if side == 0 else gap - 1 if side < 0 else 0)
+
+
+@njit(cache=True, nogil=True)
+def sum_positions(values: Ints, start: Ints, lo: Ints, hi: Ints, steps: int, sums: Ints) -> None:
+    """The sum of each box's positions: floor((value − lo) · steps / width), from 0 to steps − 1."""
+    for v in range(len(lo)):
+        shift = 10 if hi[v] - lo[v] > 1 << 52 else 0  # so that the product fits; positions stay in their range
+        width = ((hi[v] - lo[v] - 1) >> shift) + 1
+        total = 0
+        for i in range(start[v], start[v + 1]):
+            total += ((values[i] - lo[v]) >> shift) * steps // width
+        sums[v] = total

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from veilmap.structures.gate import Gate, Structure
-from veilmap.structures.kdtree import KdTree, middles
+from veilmap.structures.cells import CellTree
+from veilmap.structures.gate import Budget, Gate, NodeBudget, Structure
+from veilmap.structures.grids import AdaptiveGrid, UniformGrid
+from veilmap.structures.kdtree import HilbertR, KdTree, middles
+from veilmap.structures.privtree import PrivTree
 from veilmap.structures.quadtree import Quadtree
+from veilmap.structures.workload import Workload
 
-__all__ = ["Gate", "KdTree", "Quadtree", "Structure", "middles"]
+__all__ = [
+    "AdaptiveGrid",
+    "Budget",
+    "CellTree",
+    "Gate",
+    "HilbertR",
+    "KdTree",
+    "NodeBudget",
+    "PrivTree",
+    "Quadtree",
+    "Structure",
+    "UniformGrid",
+    "Workload",
+    "middles",
+]

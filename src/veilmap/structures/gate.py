@@ -5,29 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.budget import LevelBudget
+from veilmap.budget import LevelBudget, level_shares, share
 from veilmap.domain import Domain
-from veilmap.tree import Parts, Tree
+from veilmap.tree import Flags, Ints, Parts, Tree
 
-Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Cuts are free, since they follow from what is public; counts and medians are noisy and have their price."""
+    """Cuts are free, since they follow from what is public; whatever asks the data is noisy and has its price.
+
+    Prices are parts of the budget: of ε or, when the noise is Gaussian, of ρ.
+    """
 
     domain: Domain
+    delta: Fraction  # that medians may spend
+    grain: Fraction  # the smallest price of a node of its own
+    power: int  # the variance of a count's noise falls with this power of its price
+    sharpness: Callable[[Fraction], float]  # the ε of Laplace noise that is as small as what a price buys
     tree: Callable[[], Tree]  # as it stands
+    boxes: Callable[[], Tree]  # the same, with its boxes in the domain when it lies along a curve
     refine: Callable[[Parts], None]  # cut every newest box into equal parts
-    cut: Callable[[int, Ints], None]  # cut every newest box in two, along an axis, at these cells
+    split: Callable[[Ints], None]  # cut each newest box into its own parts; zeros leave it a leaf
+    cut: Callable[[int, Ints, Flags | None], None]  # cut newest boxes in two, along an axis, at these cells
     shorten: Callable[[int], None]  # forget the levels below this one; only before the first cut
-    medians: Callable[[int, Fraction], Ints]  # a private cut of every newest box along an axis, near its median
-    count: Callable[[int, Fraction], Ints]  # the noisy counts of a level; each level once
+    follow: Callable[[int], None]  # lay the domain along a Hilbert curve of this order: one axis of keys
+    sample: Callable[[Fraction, Fraction, Fraction, str], Fraction]  # medians on a sample: what they may spend on it
+    medians: Callable[[int, Fraction, Fraction, str], Ints]  # a private cut of every newest box, near its median
+    dense: Callable[[Fraction], Flags]  # which newest boxes look dense; one price for all levels (PrivTree)
+    grid: Callable[[Parts, Fraction], Ints]  # noisy counts of an even grid over the domain, row-major
+    count: Callable[[int, Fraction], Ints]  # the noisy counts of a level; each node once
+    count_leaves: Callable[[Fraction], Ints]  # the noisy counts of all leaves, wherever they are
+    count_each: Callable[[Ints, Ints], Ints]  # of these nodes, each at its own price in grains
+
+
+@runtime_checkable
+class NodeBudget(Protocol):
+    """A rule that gives every node a price of its own, from the boxes of the tree."""
+
+    def grains(self, tree: Tree, counted: Flags, domain: Domain, total: int, power: int) -> Ints:
+        """What each node pays, 0 where it is not counted; the sum along no path is above ``total``."""
+        ...
+
+
+Budget: TypeAlias = LevelBudget | NodeBudget
 
 
 class Structure(Protocol):
@@ -35,13 +62,35 @@ class Structure(Protocol):
 
     @property
     def height(self) -> int | None:
-        """Levels that are counted, below the root; ``None`` when they are chosen from a paid noisy total."""
+        """Levels that are counted, below the root; ``None`` when they are chosen from paid noisy numbers."""
         ...
 
-    def nodes(self, dimensions: int) -> int:
-        """How many nodes the tree may have."""
+    def nodes(self, dimensions: int) -> int | None:
+        """How many nodes the tree may have; ``None`` when that is not known beforehand."""
         ...
 
-    def grow(self, gate: Gate, epsilon: Fraction, budget: LevelBudget) -> None:
-        """Grow and count a tree, spending at most ``epsilon``."""
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
+        """Grow and count a tree, spending at most ``epsilon`` (of ρ, when the noise is Gaussian)."""
         ...
+
+
+def count_levels(gate: Gate, part: Fraction, budget: Budget, step: int, first: Fraction | None = None) -> None:
+    """Count every ``step``-th level of a grown tree, as its budget says.
+
+    With ``first``, the root has been counted at that price already, and the rest goes to the levels below.
+    """
+    tree, axes = gate.tree(), gate.domain.dimensions
+    growth = 2 ** (step * (axes - 1) / axes)  # so many more nodes does a box's border meet, a counted level on
+    levels = range(0, tree.height + 1, step)
+    if isinstance(budget, NodeBudget):
+        counted = np.isin(tree.node_level, levels)
+        prices = budget.grains(gate.boxes(), counted, gate.domain, int(part / gate.grain), gate.power)
+        nodes = np.flatnonzero(prices)
+        gate.count_each(nodes, prices[nodes])
+        return
+    parts = level_shares(budget, part, len(levels) - 1, growth ** (1 / (gate.power + 1)))
+    if first is not None:
+        parts = (Fraction(0), *share(part - first, parts[1:]))
+    for level, price in zip(levels, parts, strict=True):
+        if price:
+            gate.count(level, price)

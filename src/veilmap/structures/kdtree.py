@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.budget import LevelBudget, exact_number, level_shares
-from veilmap.errors import BadInput
-from veilmap.structures.gate import Gate
+from veilmap.budget import exact_number
+from veilmap.domain import KEY_BITS
+from veilmap.errors import BadInput, near_misses
+from veilmap.structures.gate import Budget, Gate, count_levels
 from veilmap.structures.quadtree import whole_height
 from veilmap.tree import Tree
+
+MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean", "exact")
+"""How a kd-tree may find its medians; the last is not private."""
 
 
 def middles(tree: Tree, axis: int) -> NDArray[np.int64]:
@@ -27,13 +32,16 @@ class KdTree:
 
     With ``fanout=2`` every single cut makes a counted level. ``switch`` says how many counted levels have
     medians, ``"all"`` or ``"half"`` of them or a number; below them boxes are cut in the middle. Medians take
-    ``median_share`` of the budget, the same for each cut on a path.
+    ``median_share`` of the budget, the same for each cut on a path. With ``sample``, a rate, they are those of a
+    random sample of the rows, one for the whole tree.
     """
 
     height: int = 8
     switch: int | str = "all"
     fanout: int | None = None
     median_share: Fraction = Fraction(3, 10)
+    median: str = "exponential"
+    sample: Fraction | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "height", whole_height(self.height))
@@ -45,35 +53,78 @@ class KdTree:
                 raise BadInput(f"{rule}; got {self.switch!r}.") from None
         if self.fanout not in (None, 2):
             raise BadInput(f"A kd-tree has fanout 2, or by default 2 for each axis; got {self.fanout!r}.")
+        if self.median not in MEDIANS:
+            raise BadInput(f"A kd-tree has no {self.median!r} medians. {near_misses(str(self.median), MEDIANS)}")
         object.__setattr__(self, "median_share", exact_share(self.median_share))
+        if self.sample is not None:
+            object.__setattr__(self, "sample", exact_rate(self.sample))
 
     def nodes(self, dimensions: int) -> int:
         return int(2 ** (self.height * (1 if self.fanout == 2 else dimensions) + 1)) - 1
 
-    def grow(self, gate: Gate, epsilon: Fraction, budget: LevelBudget) -> None:
+    def axis(self, k: int, axes: int) -> int:
+        """The axis of the k-th cut."""
+        return k % axes
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes = gate.domain.dimensions
         step = 1 if self.fanout == 2 else axes  # cuts from one counted level to the next
         with_medians = {"all": self.height, "half": self.height // 2}.get(str(self.switch), self.switch)
-        by_median = step * min(int(with_medians), self.height)
-        medians = epsilon * self.median_share if by_median else Fraction(0)
-        parts = level_shares(budget, epsilon - medians, self.height, axes)
+        by_median = step * min(int(with_medians), self.height) if self.median_share else 0
+        free = self.median == "exact" or not by_median
+        medians = Fraction(0) if free else epsilon * self.median_share
+        delta = gate.delta if self.median == "smooth-sensitivity" else Fraction(0)
+        part = medians
+        if self.sample is not None and not free:
+            part, delta = gate.sample(self.sample, medians, delta, self.median), delta / self.sample
         for k in range(self.height * step):
-            axis = k % axes
-            if k < by_median and medians:
-                gate.cut(axis, gate.medians(axis, medians / by_median))
+            axis = self.axis(k, axes)
+            if k < by_median:
+                gate.cut(axis, gate.medians(axis, part / by_median, delta / by_median, self.median), None)
             else:
-                gate.cut(axis, middles(gate.tree(), axis))
-        for level, part in enumerate(parts):
-            if part:
-                gate.count(level * step, part)
+                gate.cut(axis, middles(gate.tree(), axis), None)
+        count_levels(gate, epsilon - medians, budget, step)
+
+
+@dataclass(frozen=True, slots=True)
+class HilbertR(KdTree):
+    """A Hilbert R-tree: cells lie along a Hilbert curve, and ranges of it are cut in two (section 3.3 of the paper).
+
+    A counted level cuts every range as often as the domain has axes, so that fanouts are those of a kd-tree.
+    The curve visits 2^``order`` cells along each axis; 18 by default, or what fits 62 bits.
+    """
+
+    order: int | None = None
+
+    def __post_init__(self) -> None:
+        KdTree.__post_init__(self)
+        if self.order is not None and not (type(self.order) is int and 1 <= self.order <= KEY_BITS // 2):
+            raise BadInput(f"The order of a Hilbert curve is 1 to {KEY_BITS // 2}, got {self.order!r}.")
+
+    def axis(self, k: int, axes: int) -> int:
+        return 0
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
+        usual = min(18, gate.domain.bits, KEY_BITS // gate.domain.dimensions)
+        gate.follow(usual if self.order is None else self.order)
+        KdTree.grow(self, gate, epsilon, budget)
 
 
 def exact_share(share: object) -> Fraction:
     """A part of a budget, from 0 to 1 and not all of it."""
+    return _between(share, "The share of the medians is a number from 0 to below 1", lambda x: 0 <= x < 1)
+
+
+def exact_rate(rate: object) -> Fraction:
+    """The rate of a sample."""
+    return _between(rate, "The rate of a sample is a number above 0, up to 1", lambda x: 0 < x <= 1)
+
+
+def _between(value: object, rule: str, fits: Callable[[Fraction], bool]) -> Fraction:
     try:
-        exact = exact_number(share)
+        exact = exact_number(value)
     except ValueError:
         exact = Fraction(-1)
-    if not 0 <= exact < 1:
-        raise BadInput(f"The share of the medians is a number from 0 to below 1, got {share!r}.")
+    if isinstance(value, bool) or not fits(exact):
+        raise BadInput(f"{rule}, got {value!r}.")
     return exact

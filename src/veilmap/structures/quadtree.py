@@ -7,9 +7,8 @@ import operator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from veilmap.budget import LevelBudget, level_shares, share
 from veilmap.errors import BadInput
-from veilmap.structures.gate import Gate
+from veilmap.structures.gate import Budget, Gate, count_levels
 
 MOST_LEAVES_TO_CHOOSE_FROM = 2**22  # what an owner who gave no height has memory for, surely
 ROOT_SHARE = Fraction(1, 50)
@@ -47,26 +46,22 @@ class Quadtree:
     def _finest(self, dimensions: int) -> int:
         return int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // dimensions
 
-    def grow(self, gate: Gate, epsilon: Fraction, budget: LevelBudget) -> None:
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes = gate.domain.dimensions
         finest = min(gate.domain.bits, self._finest(axes))
         for _ in range(finest if self.height is None else self.height):
             gate.refine((2,) * axes)
-        if self.height is not None:
-            parts, first = level_shares(budget, epsilon, self.height, axes), 0
-        else:
-            root = epsilon * ROOT_SHARE
-            height = self.choose(int(gate.count(0, root)[0]), epsilon, finest, axes)
-            gate.shorten(height)
-            parts, first = (root, *share(epsilon - root, level_shares(budget, epsilon, height, axes)[1:])), 1
-        for level in range(first, len(parts)):
-            if parts[level]:
-                gate.count(level, parts[level])
+        first = None
+        if self.height is None:
+            first = epsilon * ROOT_SHARE
+            rows = int(gate.count(0, first)[0])
+            gate.shorten(self.choose(rows, gate.sharpness(epsilon), finest, axes))
+        count_levels(gate, epsilon, budget, 1, first)
 
-    def choose(self, rows: int, epsilon: Fraction, finest: int, axes: int) -> int:
+    def choose(self, rows: int, epsilon: float, finest: int, axes: int) -> int:
         """Cells a side = (rows · ε / 4)^(2 / (d + 2)): the error of cut cells and of their noise in balance.
 
         The 4 is the best constant over six data sets from even to very skewed; skewed ones like more cells.
         """
-        cells = (max(rows, 1) * float(epsilon) / 4) ** (2 / (axes + 2))
+        cells = (max(rows, 1) * epsilon / 4) ** (2 / (axes + 2))
         return min(finest, max(1, round(math.log2(max(cells, 1)))))

@@ -3,10 +3,26 @@
 Points enter through :func:`seal`; only a :class:`NoisyTree` comes out, through :func:`measure`.
 """
 
-from veilmap.vault.gate import NoisyTree, measure
+from veilmap.vault.dense import decay
+from veilmap.vault.gate import GRAINS, NoisyTree, measure, price_of
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.median import private_median
 from veilmap.vault.noise import noise_variance
+from veilmap.vault.price import LaplacePrice, sharpness
 from veilmap.vault.sealed import Sealed, seal
 
-__all__ = ["Charge", "Ledger", "NoisyTree", "Sealed", "measure", "noise_variance", "private_median", "seal"]
+__all__ = [
+    "GRAINS",
+    "Charge",
+    "LaplacePrice",
+    "Ledger",
+    "NoisyTree",
+    "Sealed",
+    "decay",
+    "measure",
+    "noise_variance",
+    "price_of",
+    "private_median",
+    "seal",
+    "sharpness",
+]

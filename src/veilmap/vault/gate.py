@@ -1,4 +1,4 @@
-"""The gate: charge, count, add noise, forget the counts. Proof: proofs/measure.md."""
+"""The gate: charge, ask, add noise, forget what is exact. Proof: proofs/measure.md."""
 
 from __future__ import annotations
 
@@ -12,17 +12,32 @@ from numpy.typing import NDArray
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.counting import sum_children
+from veilmap.kernels.curves import hilbert_keys
 from veilmap.method import Method, Noise
 from veilmap.structures import Gate
-from veilmap.tree import Parts, RegularTree, Tree
+from veilmap.tree import CurveTree, CutTree, Flags, Parts, RegularTree, Tree
+from veilmap.vault.dense import decay, looks_dense
 from veilmap.vault.entropy import Keys, current_keys
+from veilmap.vault.gaussian import concentrated
 from veilmap.vault.ledger import Charge, Ledger
-from veilmap.vault.medians import exponential_cuts
-from veilmap.vault.noise import discrete_laplace, noise_variance
+from veilmap.vault.medians import exact_cuts, private_cuts
+from veilmap.vault.noise import exp_bounds
+from veilmap.vault.price import GaussianPrice, LaplacePrice, NoPrice, sharpness
 from veilmap.vault.rows import Rows
+from veilmap.vault.sampling import inner_epsilon
 from veilmap.vault.sealed import Sealed, silenced
 
 Ints = NDArray[np.int64]
+Progress = Callable[[float], None]
+
+PRICES = {
+    Noise.DISCRETE_LAPLACE: LaplacePrice,
+    Noise.DISCRETE_GAUSSIAN: GaussianPrice,
+    Noise.NONE: NoPrice,
+}
+GRAINS = 2**12
+"""Prices of single nodes are whole multiples of the budget divided by this: few different ones, and exact sums."""
+MOST_NODES = 2**27
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,26 +48,32 @@ class NoisyTree:
     noisy_count: NDArray[np.int64]  # 0 where a node was not measured
     noise_variance: NDArray[np.float64]  # infinite where a node was not measured
     charges: tuple[Charge, ...]
-    private: bool  # False when the random bits were fixed for a test
+    private: bool  # False when the random bits were fixed for a test, or something exact is in it
 
 
 def measure(
-    points: Sealed, method: Method, epsilon: Fraction, progress: Callable[[float], None] = lambda part: None
+    points: Sealed,
+    method: Method,
+    epsilon: Fraction,
+    progress: Progress = lambda part: None,
+    delta: Fraction = Fraction(0),
+    allow_nonprivate: bool = False,
 ) -> NoisyTree:
-    """Release the noisy counts of one tree under ``epsilon``-differential privacy.
+    """Release the noisy counts of one tree under (``epsilon``, ``delta``)-differential privacy.
 
-    Guarantees (neighbours: add or remove one row):
+    Guarantees (neighbours: add or remove one unit, a row or a person with a stated number of rows at most):
 
-    - A row lies in at most one node of a level, so the counts of a level change by 1 in one place:
-      noise of scale 1/ε_level on each costs ε_level once.
-    - Every level is charged before its noise is drawn, and the ledger refuses anything beyond ``epsilon``.
-    - A height that is not given is a function of the root's noisy count, which is charged.
+    - Whatever asks the data is charged first, and the ledger refuses anything beyond the budget.
+    - A row lies in at most one node of a level and on one path from the root: what is asked of disjoint nodes
+      costs the largest price of any, and what is asked along a path costs their sum.
+    - Cuts, heights and what is counted are functions of public numbers and of answers that were charged.
+    - With ``delta`` = 0 and no Gaussian noise the promise is pure. Gaussian noise is accounted in ρ, and
+      a release is of one kind or the other.
+    - Exact medians and counts are refused, unless ``allow_nonprivate``; then the result says that it is not private.
     - An unexpected error says what kind it is, and nothing of the data.
     """
-    if method.noise is not Noise.DISCRETE_LAPLACE:
-        raise BadInput(f"The vault has no noise called {method.noise!r}.")
     try:
-        return _measure(points, method, epsilon, current_keys(), progress)
+        return _measure(points, method, epsilon, delta, allow_nonprivate, current_keys(), progress)
     except BaseException as error:
         failure = silenced(error)
     del points
@@ -60,112 +81,278 @@ def measure(
 
 
 def _measure(
-    points: Sealed, method: Method, epsilon: Fraction, keys: Keys, progress: Callable[[float], None]
+    points: Sealed,
+    method: Method,
+    epsilon: Fraction,
+    delta: Fraction,
+    allow_nonprivate: bool,
+    keys: Keys,
+    progress: Progress,
 ) -> NoisyTree:
     """Everything exact is a local variable here, or in the kernels that are called."""
-    domain, ledger = points.domain, Ledger(epsilon)
+    domain, most = points.domain, points.most_rows
+    price, total = price_of(method, epsilon, delta, most)
+    delta = Fraction(0) if price.currency == "rho" else delta  # all of it has bought ρ
+    ledger = Ledger(total, delta, price.currency)
+    private = keys.private
     tree: Tree = RegularTree(domain.side, domain.dimensions)
-    rows: Rows | None = None  # in memory from the first cut on that a regular grid cannot have
+    order: int | None = None  # of the curve, once the domain lies along one
+    rows: Rows | None = None  # in memory, once a tree that is no regular grid needs them
+    chosen: Rows | None = None  # the sample of them that medians are asked of
+    inner: Ledger | None = None  # what may be spent on the sample
     exact: Ints | None = None  # counts of all nodes of the tree, until it grows
-    noisy: dict[int, Ints] = {}  # by level
-    spread: dict[int, float] = {}
+    lowering: tuple[Fraction, int] | None = None  # PrivTree's noise and step, once they are paid for
+    said: tuple[int, Flags] | None = None  # what it said last, and of which level
+    noisy, spread, paid = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)  # by node
+    if not price.private:
+        private = _must_be_allowed("Counts without noise", allow_nonprivate)
+
+    def in_memory() -> Rows:
+        nonlocal rows
+        if rows is None:
+            rows = Rows(*points._rows(progress)).capped(most, keys)
+            rows = rows.in_order() if domain.dimensions == 1 else rows
+            grown: Tree = CutTree.root(domain.side, domain.dimensions)
+            for parts in tree.splits if isinstance(tree, RegularTree) else ():
+                each = np.tile(np.array(parts, np.int64), (grown.level_start[-1] - grown.level_start[-2], 1))
+                grown = grown.split(each)
+                rows.split(grown, each)
+        return rows
+
+    def grow(grown: Tree, follow: Callable[[Rows], None] | None) -> None:
+        nonlocal tree, exact
+        if grown.size > MOST_NODES:
+            raise BadInput(f"A tree of more than {MOST_NODES:.2g} nodes was asked for: choose a coarser method.")
+        if follow is not None:
+            for some in (in_memory(), chosen):
+                if some is not None:
+                    follow(some)
+        tree, exact = grown, None
 
     def refine(parts: Parts) -> None:
-        nonlocal tree, exact
-        _must_be_parts(parts, domain)
-        if rows is not None:
-            rows.refine(tree, parts)
-        tree, exact = tree.refine(parts), None
-        _must_be_countable(tree, domain)
+        _must_be_parts(parts, tree, domain)
+        if isinstance(tree, RegularTree) and rows is None:
+            grown = tree.refine(parts)
+            _must_be_countable(grown, domain)
+            grow(grown, None)
+        else:
+            split(np.tile(np.array(parts, np.int64), (tree.level_start[-1] - tree.level_start[-2], 1)))
 
-    def cut(axis: int, at: Ints) -> None:
-        nonlocal tree, exact, rows
-        grown = tree.cut(axis, at)
-        rows = rows or _in_memory(points, tree, progress)
-        rows.cut(axis, at)
-        tree, exact = grown, None
+    def split(parts: Ints) -> None:
+        if order is not None or parts.max(initial=0) > domain.side:
+            raise BadInput("Boxes are split into at most as many parts as they have cells, and a curve only by cuts.")
+        grown = tree.split(parts)
+        grow(grown, lambda some: some.split(grown, parts))
+
+    def cut(axis: int, at: Ints, where: Flags | None = None) -> None:
+        grown = tree.cut(axis, at, where)
+        grow(grown, lambda some: some.cut(grown, axis, at))
 
     def shorten(height: int) -> None:
         nonlocal tree, exact
         if rows is not None:
             raise BadInput("A tree can be shortened only before its first cut.")
-        _must_be_a_level(height, tree, max(noisy, default=0))
+        _must_be_a_level(height, tree, spread)
         tree = tree.shortened(height)
         exact = None if exact is None else exact[: tree.size]
+        enlarge()
 
-    def medians(axis: int, part: Fraction) -> Ints:
-        nonlocal rows
-        rows = rows or _in_memory(points, tree, progress)
+    def follow(curve: int) -> None:
+        nonlocal tree, order, rows
+        if tree.size > 1 or rows is not None or len(spread):
+            raise BadInput("A domain is laid along a curve before anything else is done with it.")
+        if domain.dimensions < 2 or curve not in range(1, domain.bits + 1):
+            raise BadInput(f"A Hilbert curve here has an order from 1 to {domain.bits}, and 2 or more axes.")
+        cells = np.stack(in_memory().cells) >> (domain.bits - curve)
+        along = np.empty(cells.shape[1], np.int64)
+        hilbert_keys(cells, curve, along)
+        order, rows, tree = curve, in_memory().along(along), CutTree.root(1 << (curve * domain.dimensions), 1)
+
+    def sample(rate: Fraction, part: Fraction, part_delta: Fraction, mechanism: str) -> Fraction:
+        nonlocal chosen, inner
+        if inner is not None or not 0 < rate <= 1:
+            raise BadInput(f"A release has one sample of a rate from above 0 to 1, got {rate}.")
+        ledger.charge(f"medians on a sample of {float(rate):g}", mechanism, part, part_delta)
+        inner = Ledger(inner_epsilon(rate, price.pure(part)), part_delta / rate)
+        chosen = in_memory().sampled(rate, keys)
+        return inner.left
+
+    def medians(axis: int, part: Fraction, part_delta: Fraction, mechanism: str) -> Ints:
+        nonlocal private
+        newest, some = tree.level(tree.height), chosen or in_memory()
+        values, start = some.sorted_along(tree, axis, domain.bits)
+        boxes = values, start, tree.lo[newest, axis].copy(), tree.hi[newest, axis].copy()
+        if mechanism == "exact":
+            private = _must_be_allowed("Exact medians", allow_nonprivate)
+            return exact_cuts(*boxes)
+        what = f"medians of level {tree.height}"
+        if inner is not None:
+            inner.charge(what, mechanism, part, part_delta)
+        else:
+            ledger.charge(what, mechanism, part, part_delta)
+            part = price.bounded(part) if mechanism.startswith("exponential") else price.pure(part)
+        # Groups of rows: ε-private for a row is kε-private for k, and δ grows to k e^(kε) δ at most.
+        row_delta = part_delta / (most * exp_bounds(part, 30)[1]) if most > 1 else part_delta
+        return private_cuts(mechanism, *boxes, part / most, row_delta, keys)
+
+    def dense(part: Fraction) -> Flags:
+        nonlocal lowering, said
         newest = tree.level(tree.height)
-        ledger.charge(f"medians of level {tree.height}", "exponential", part)
-        values, start = rows.sorted_along(axis, newest.stop - newest.start, domain.bits)
-        return exponential_cuts(values, start, tree.lo[newest, axis], tree.hi[newest, axis], part, keys)
+        if lowering is None and tree.size == 1:
+            ledger.charge("where to split", "privtree", part)
+            lowering = decay(price.pure(part) / most, 2**domain.dimensions)
+        elif lowering is None or said is None or said[0] != tree.height - 1:
+            raise BadInput("Dense boxes are asked for at the root, and then level by level.")
+        elif not said[1][tree.parent[newest] - tree.level_start[-3]].all():
+            raise BadInput("A box is dense only inside a dense one: ask of the children of those.")
+        said = tree.height, looks_dense(counts()[newest], tree.height, *lowering, keys)
+        return said[1].copy()
+
+    def grid(parts: Parts, part: Fraction) -> Ints:
+        _must_be_parts(parts, tree, domain)
+        if order is not None or max(parts) > domain.side:
+            raise BadInput(f"A grid has at most {domain.side} parts an axis here, and no curve.")
+        ledger.charge("counts of a grid", price.mechanism, part)
+        cells, each = Rows(in_memory().cells), np.array([parts], np.int64)
+        root = CutTree.root(domain.side, domain.dimensions).split(each)
+        cells.split(root, each)
+        return cells.counts(root.size)[1:] + price.noise(part, root.size - 1, keys)
+
+    def counts() -> Ints:
+        """Exact, of all nodes: they never leave this function's caller."""
+        nonlocal exact
+        if exact is None:
+            if rows is None and isinstance(tree, RegularTree) and not points.has_units:
+                exact = np.zeros(tree.size, np.int64)
+                exact[tree.level(tree.height)] = points._count_leaves(tree, progress)
+            else:
+                exact = in_memory().counts(tree.size)
+            sum_children(tree.first_child, exact, tree.level_start[-2])
+        return exact
+
+    def enlarge() -> None:
+        nonlocal noisy, spread, paid
+        if len(noisy) != tree.size:
+            old, more = min(len(noisy), tree.size), max(0, tree.size - len(noisy))
+            noisy = np.concatenate([noisy[:old], np.zeros(more, np.int64)])
+            spread = np.concatenate([spread[:old], np.full(more, np.inf)])
+            paid = np.concatenate([paid[:old], np.zeros(more, np.int64)])
+
+    def publish(nodes: slice | Ints, part: Fraction) -> None:
+        """The one place where counts turn into published numbers. They have been paid for."""
+        here = counts()[nodes]
+        noisy[nodes] = here + price.noise(part, len(here), keys)
+        spread[nodes] = price.variance(part)
 
     def count(level: int, part: Fraction) -> Ints:
-        """The one place where counts turn into published numbers."""
-        nonlocal exact
-        _must_be_uncounted(level, noisy, tree)
-        nodes = tree.level(level)
-        ledger.charge(f"counts of level {level}", "discrete-laplace", part)
-        exact = _all_counts(points, tree, rows, progress) if exact is None else exact
-        noisy[level] = exact[nodes] + discrete_laplace(part, nodes.stop - nodes.start, keys)
-        spread[level] = noise_variance(part)
-        return noisy[level].copy()
+        if level not in range(tree.height + 1):
+            raise BadInput(f"A tree of height {tree.height} has the levels 0 to {tree.height}, got {level!r} to count.")
+        enlarge()
+        _must_be_uncounted(tree.level(level), spread, f"Level {level}")
+        ledger.charge(f"counts of level {level}", price.mechanism, part)
+        publish(tree.level(level), part)
+        return noisy[tree.level(level)].copy()
 
-    method.structure.grow(Gate(domain, lambda: tree, refine, cut, shorten, medians, count), epsilon, method.budget)
-    counts, variance = np.zeros(tree.size, np.int64), np.full(tree.size, np.inf)
-    for level in range(tree.height + 1):
-        if level in noisy:
-            counts[tree.level(level)] = noisy[level]
-            variance[tree.level(level)] = spread[level]
-    if not np.isfinite(variance[tree.level(tree.height)]).all():
+    def count_leaves(part: Fraction) -> Ints:
+        enlarge()
+        leaves = np.flatnonzero(tree.is_leaf)
+        _must_be_uncounted(leaves, spread, "A leaf")
+        ledger.charge("counts of the leaves", price.mechanism, part)
+        publish(leaves, part)
+        return noisy[leaves].copy()
+
+    def count_each(nodes: Ints, grains: Ints) -> Ints:
+        """Every path pays for its own nodes: the ledger, for what the dearest path has come to cost."""
+        enlarge()
+        _must_be_uncounted(nodes, spread, "A node")
+        before = int(_along_paths(tree, paid).max())
+        if nodes.dtype != np.int64 or grains.shape != nodes.shape or len(np.unique(nodes)) < len(nodes):
+            raise BadInput("Nodes to count are given once each, with one price for each.")
+        if grains.min(initial=1) < 1 or grains.max(initial=1) > GRAINS:
+            raise BadInput(f"The price of a node is 1 to {GRAINS} grains.")
+        paid[nodes] = grains
+        dearer = int(_along_paths(tree, paid).max()) - before
+        if dearer:
+            ledger.charge("counts of nodes, each at its own price", price.mechanism, dearer * total / GRAINS)
+        for grain in np.unique(grains).tolist():
+            publish(nodes[grains == grain], grain * total / GRAINS)
+        return noisy[nodes].copy()
+
+    def boxes() -> Tree:
+        return tree if order is None else CurveTree(tree, domain.dimensions, order, domain.bits)
+
+    gate = Gate(
+        domain,
+        delta,
+        total / GRAINS,
+        price.power,
+        lambda part: sharpness(price.variance(part)),
+        lambda: tree,
+        boxes,
+        refine,
+        split,
+        cut,
+        shorten,
+        follow,
+        sample,
+        medians,
+        dense,
+        grid,
+        count,
+        count_leaves,
+        count_each,
+    )
+    method.structure.grow(gate, total, method.budget)
+    enlarge()
+    if not np.isfinite(spread[tree.is_leaf]).all():
         raise BadInput("A structure must count the leaves of its tree.")
-    return NoisyTree(tree, counts, variance, ledger.charges, keys.private)
+    return NoisyTree(boxes(), noisy, spread, ledger.charges, private)
 
 
-def _in_memory(points: Sealed, tree: Tree, progress: Callable[[float], None]) -> Rows:
-    """All rows, in the nodes of a tree that has been regular so far."""
-    rows, grown = Rows(points._cells(progress)), tree.shortened(0)
-    for parts in tree.splits if isinstance(tree, RegularTree) else ():
-        rows.refine(grown, parts)
-        grown = grown.refine(parts)
-    return rows
+def price_of(method: Method, epsilon: Fraction, delta: Fraction, most_rows: int) -> tuple[LaplacePrice, Fraction]:
+    """What parts of the budget buy, and the budget: ε, or the ρ that makes (ε, δ)."""
+    price = PRICES[method.noise](most_rows)
+    return price, concentrated(epsilon, delta) if price.currency == "rho" else epsilon
 
 
-def _all_counts(points: Sealed, tree: Tree, rows: Rows | None, progress: Callable[[float], None]) -> Ints:
-    """Exact counts of all nodes: they never leave this file."""
-    counts, leaves = np.zeros(tree.size, np.int64), tree.level(tree.height)
-    if rows is not None:
-        counts[leaves] = rows.counts(leaves.stop - leaves.start)
-    elif isinstance(tree, RegularTree):
-        counts[leaves] = points._count_leaves(tree, progress)
-    sum_children(tree.first_child, counts, leaves.start)
-    return counts
+def _along_paths(tree: Tree, paid: Ints) -> Ints:
+    """What has been paid from the root down to each node."""
+    total = paid.copy()
+    for level in range(1, tree.height + 1):
+        nodes = tree.level(level)
+        total[nodes] += total[tree.parent[nodes]]
+    return total
 
 
-def _must_be_parts(parts: Parts, domain: Domain) -> None:
+def _must_be_allowed(what: str, allow_nonprivate: bool) -> bool:
+    """False, for what is then not private; or an error."""
+    if not allow_nonprivate:
+        raise BadInput(f"{what} are not private: for experiments only, with allow_nonprivate=True.")
+    return False
+
+
+def _must_be_parts(parts: Parts, tree: Tree, domain: Domain) -> None:
     """A structure may be anyone's: a number that is none of these would send the kernels beyond their arrays."""
     if len(parts) != domain.dimensions or not all(type(n) is int and n >= 1 for n in parts):
         raise BadInput(f"A box is cut into 1 or more parts along each of {domain.dimensions} axes, got {parts!r}.")
 
 
-def _must_be_a_level(height: int, tree: Tree, counted: int) -> None:
+def _must_be_a_level(height: int, tree: Tree, spread: NDArray[np.float64]) -> None:
     """Levels that were counted stay: their counts belong to their boxes."""
     if height not in range(1, tree.height + 1):
         raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
+    counted = int(tree.node_level[: len(spread)][np.isfinite(spread)].max(initial=0))
     if counted > height:
         raise BadInput(f"Level {counted} has been counted: a tree cannot be shortened to {height}.")
 
 
-def _must_be_uncounted(level: int, noisy: dict[int, Ints], tree: Tree) -> None:
-    if level not in range(tree.height + 1):
-        raise BadInput(f"A tree of height {tree.height} has the levels 0 to {tree.height}, got {level!r} to count.")
-    if level in noisy:
-        raise BadInput(f"Level {level} has been counted already: a structure counts each level once.")
+def _must_be_uncounted(nodes: slice | Ints, spread: NDArray[np.float64], what: str) -> None:
+    if np.isfinite(spread[nodes]).any():
+        raise BadInput(f"{what} has been counted already: a structure counts each node once.")
 
 
 def _must_be_countable(tree: Tree, domain: Domain) -> None:
-    """A structure may be anyone's: what counting needs of a regular tree is checked here."""
+    """What counting needs of a regular tree is checked here."""
     if not isinstance(tree, RegularTree):
         return
     powers = all(n & (n - 1) == 0 for parts in tree.splits[:-1] for n in parts)

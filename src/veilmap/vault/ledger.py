@@ -10,24 +10,26 @@ from veilmap.errors import BudgetSpent
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One step of a release that looked at the data."""
+    """One step of a release that looked at the data. It costs ε, or ρ in a concentrated release; perhaps also δ."""
 
     what: str
     mechanism: str
-    epsilon: Fraction
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    rho: Fraction = Fraction(0)
 
 
 class Ledger:
-    """The epsilon of one release. Every step is charged here before it draws its noise.
+    """The budget of one release. Every step is charged here before it draws its noise.
 
     Guarantees:
 
-    - The charges never add up to more than the total (sequential composition).
+    - The charges never add up to more than the total (sequential composition), nor their δ to more than its own.
     - A charge that does not fit is refused before anything is computed.
     """
 
-    def __init__(self, epsilon: Fraction) -> None:
-        self._left = epsilon
+    def __init__(self, total: Fraction, delta: Fraction = Fraction(0), currency: str = "epsilon") -> None:
+        self._left, self._delta_left, self._currency = total, delta, currency
         self._charges: list[Charge] = []
 
     @property
@@ -38,14 +40,20 @@ class Ledger:
     def charges(self) -> tuple[Charge, ...]:
         return tuple(self._charges)
 
-    def charge(self, what: str, mechanism: str, epsilon: Fraction) -> None:
+    def charge(self, what: str, mechanism: str, part: Fraction, delta: Fraction = Fraction(0)) -> None:
         """Pay for one set of disjoint nodes, each point in at most one of them."""
-        if not isinstance(epsilon, Fraction) or epsilon <= 0:
-            raise BudgetSpent(f"{what}: a measurement must cost more than epsilon=0, got {float(epsilon):.4g}.")
-        if epsilon > self._left:
+        if not isinstance(part, Fraction) or part <= 0:
+            raise BudgetSpent(f"{what}: a measurement must cost more than {self._currency}=0, got {float(part):.4g}.")
+        if part > self._left:
             raise BudgetSpent(
-                f"{what} needs epsilon={float(epsilon):.4g} but only {float(self._left):.4g} is left: "
+                f"{what} needs {self._currency}={float(part):.4g} but only {float(self._left):.4g} is left: "
                 f"give the release a larger epsilon or its levels smaller shares."
             )
-        self._left -= epsilon
-        self._charges.append(Charge(what, mechanism, epsilon))
+        if not isinstance(delta, Fraction) or not 0 <= delta <= self._delta_left:
+            raise BudgetSpent(
+                f"{what} needs delta={float(delta):.4g} but only {float(self._delta_left):.4g} is left: "
+                f"give the release a larger delta."
+            )
+        self._left -= part
+        self._delta_left -= delta
+        self._charges.append(Charge(what, mechanism, delta=delta, **{self._currency: part}))

@@ -1,6 +1,8 @@
-"""Private medians: where to cut boxes so that about half of the rows lie on either side. Proof: proofs/medians.md.
+"""The closed family of private medians: where to cut boxes in about equal halves. Proof: proofs/medians.md.
 
-Cuts are grid lines: the cut c sends cells below c to one side, all others to the other.
+Cuts are grid lines: the cut c sends cells below c to one side, all others to the other. Everywhere
+``values[start[v] : start[v + 1]]`` are the sorted cells of box v, which spans [lo[v], hi[v]); a box of fewer
+than two cells has no cut, and keeps all on the left.
 """
 
 from __future__ import annotations
@@ -10,60 +12,82 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.errors import BadInput, near_misses
 from veilmap.kernels import ranks
-from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.noise import Probability, exp_bounds, is_below
+from veilmap.vault.entropy import Keys
+from veilmap.vault.exponential import exponential_cuts
+from veilmap.vault.noise import discrete_laplace
+from veilmap.vault.smooth import smooth_cuts
 
 Ints = NDArray[np.int64]
 
+MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean")
+STEPS = 1024  # positions of a value within its box, for sums; and cells of the cell-based median
 
-def exponential_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, keys: Keys) -> Ints:
-    """One cut of each box by the exponential mechanism with the score −|rank − n/2|.
 
-    ``values[start[v] : start[v + 1]]`` are the sorted cells of box v, which spans [lo[v], hi[v]).
+def private_cuts(
+    mechanism: str, values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, delta: Fraction, keys: Keys
+) -> Ints:
+    """One private cut of each box, by one of ``MEDIANS``.
+
+    Guarantees (neighbours: add or remove one row): all cuts together are (ε, δ)-differentially private, with δ = 0
+    for all but ``smooth-sensitivity``.
+    """
+    if mechanism == "smooth-sensitivity":
+        return smooth_cuts(values, start, lo, hi, epsilon, delta, keys)
+    if mechanism == "noisy-mean":
+        return mean_cuts(values, start, lo, hi, epsilon, keys)
+    if mechanism in ("exponential", "exponential-paper"):
+        sharpness = epsilon / 2 if mechanism == "exponential-paper" else epsilon  # the paper's is valid, and blunter
+        return exponential_cuts(values, start, lo, hi, sharpness, keys)
+    raise BadInput(f"There is no mechanism {mechanism!r} for medians. {near_misses(str(mechanism), MEDIANS)}")
+
+
+def mean_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, keys: Keys) -> Ints:
+    """One cut of each box at a noisy mean: Inan et al.'s stand-in for the median.
 
     Guarantees (neighbours: add or remove one row):
 
-    - A box's cut c in lo < c < hi has exactly the probability ∝ exp(−ε · |#(values < c) − n/2|).
-    - The score changes by at most 1/2, so the cut is ε-differentially private.
-    - Boxes do not share rows, so cutting all of them costs ε once.
+    - A count changes by at most 1, and a sum of positions 0 … 1023 by at most 1023.
+    - Each has noise for ε/2. The cut is made of these two noisy numbers and the box.
     """
-    rate = epsilon / 2  # of |2 rank − n|
-    cut, about = np.empty(len(lo), np.int64), np.empty((len(lo), 4), np.int64)
-    bits = RandomBits(keys.fresh())
-    words = bits.words((len(lo), ranks.PICKS), "<i8")
-    ranks.propose_cuts(values, start, lo, hi, float(rate), words, cut, about)
-    # A fine proposal is accepted with a probability above 1 − 2^-20, so 62 random bits below that settle it.
-    # Any other is settled to the last bit; and if rejected, or never made, made anew.
-    luck = (bits.words(len(lo), "<u8") >> np.uint64(2)).astype(np.int64)
-    settled = (luck < 2**62 - 2**42) & (about[:, 0] >= ranks.FINE) | (hi - lo < 2)
-    for v in np.flatnonzero(~settled):
-        proposal, distance, power, ran_out = about[v].tolist()
-        if ran_out or not is_below(int(luck[v]), 62, _acceptance(proposal, rate * distance, power), bits):
-            cut[v] = _cut_slowly(values[start[v] : start[v + 1]], int(lo[v]), int(hi[v]), rate, bits)
+    sums = np.empty(len(lo), np.int64)
+    ranks.sum_positions(values, start, lo, hi, STEPS, sums)
+    count = np.diff(start) + discrete_laplace(epsilon / 2, len(lo), keys)
+    total = sums + discrete_laplace(epsilon / 2 / (STEPS - 1), len(lo), keys)
+    return mean_cut(count, total, lo, hi, STEPS)
+
+
+def mean_cut(count: Ints, total: Ints, lo: Ints, hi: Ints, steps: int) -> Ints:
+    """The grid line next to the mean of noisy positions; the middle of a box whose noisy count is below 1."""
+    part = np.where(count < 1, 0.5, (total / np.maximum(count, 1) + 0.5) / steps)
+    cut = lo + np.rint((hi - lo) * np.clip(part, 0, 1)).astype(np.int64)
+    return np.where(hi - lo < 2, hi, np.clip(cut, lo + 1, hi - 1))
+
+
+def exact_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints) -> Ints:
+    """The true medians. NOT private: for yardsticks that say so, and for nothing else."""
+    cut = np.empty(len(lo), np.int64)
+    ranks.find_medians(values, start, lo, hi, cut)
     return cut
 
 
-def _cut_slowly(values: Ints, lo: int, hi: int, rate: Fraction, bits: RandomBits) -> int:
-    """Propose until a proposal is accepted."""
-    while True:
-        words = bits.words(ranks.PICKS, "<i8")
-        cut, proposal, distance, power, ran_out = ranks.propose_cut(values, lo, hi, float(rate), words)
-        luck = int(bits.words(1, "<u8")[0])
-        if not ran_out and is_below(luck, 64, _acceptance(proposal, rate * distance, power), bits):
-            return int(cut)
+def cell_median(cells: Ints, side: int, epsilon: Fraction, keys: Keys) -> int:
+    """The cut of one box [0, side) by the noisy counts of equal cells.
+
+    Guarantees (neighbours: add or remove one row): one count changes, by 1; noise of scale 1/ε on each costs ε once.
+    """
+    steps = min(STEPS, side)
+    counts = np.bincount(cells * steps // side, minlength=steps) + discrete_laplace(epsilon, steps, keys)
+    return cell_cut(counts, 0, side)
 
 
-def _acceptance(proposal: int, exponent: Fraction, power: int) -> Probability:
-    """e^−exponent · 2^power / proposal: below 1, since proposals are above their weights."""
-    factor = Fraction(2) ** power / proposal
-
-    def enclose(precision: int) -> tuple[Fraction, Fraction]:
-        if not exponent:
-            return factor, factor
-        # Far out, "between 0 and e^-(4 · precision)" is narrow enough; e^-exponent might not fit the memory.
-        near = min(exponent, Fraction(4 * precision))
-        lo, hi = exp_bounds(-near, precision)
-        return factor * lo if near == exponent else Fraction(0), factor * hi
-
-    return Probability(enclose)
+def cell_cut(counts: Ints, lo: int, hi: int) -> int:
+    """The grid line where the running sum of noisy counts of equal cells of [lo, hi) is nearest to half of all."""
+    if len(counts) < 2:
+        return hi if hi - lo < 2 else (lo + hi) // 2
+    running = np.cumsum(counts)
+    k = int(np.argmin(np.abs(2 * running[:-1] - running[-1]))) + 1
+    return lo - (
+        -k * (hi - lo) // len(counts)
+    )  # cell k begins at the first value with (value − lo) · cells ≥ k · width

@@ -1,42 +1,84 @@
-"""Rows in memory, each in one node of the newest level. Exact, and for the vault alone. Proof: proofs/cells.md."""
+"""Rows in memory, each in one node of a tree. Exact, and for the vault alone. Proof: proofs/cells.md."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.kernels.counting import cut_rows, part_rows
-from veilmap.tree import Parts, Tree
+from veilmap.kernels.counting import follow_cuts, follow_parts
+from veilmap.tree import Tree
+from veilmap.vault.entropy import Keys, RandomBits
+from veilmap.vault.sampling import poisson
 
 Ints = NDArray[np.int64]
 
 
 class Rows:
-    """The cells of every row, and the place of its node in the newest level."""
+    """The cells of every row, the deepest node that it lies in, and whose it is."""
 
-    __slots__ = ("_cells", "_node")
+    __slots__ = ("_cells", "_node", "_unit")
 
-    def __init__(self, cells: list[Ints]) -> None:
-        self._cells = cells
-        self._node = np.zeros(len(cells[0]), np.int64)
+    def __init__(self, cells: list[Ints], unit: Ints | None = None, node: Ints | None = None) -> None:
+        self._cells, self._unit = cells, unit
+        self._node = np.zeros(len(cells[0]), np.int64) if node is None else node
 
-    def cut(self, axis: int, at: Ints) -> None:
-        """Follow ``Tree.cut``."""
-        cut_rows(self._cells[axis], at, self._node)
+    def capped(self, most: int, keys: Keys) -> Rows:
+        """At most so many rows of each unit, which ones by chance: that of one unit does not touch another's."""
+        if self._unit is None:
+            return self
+        luck = RandomBits(keys.fresh()).words(len(self._unit), "<u8")
+        order = np.lexsort((luck, self._unit))
+        unit = self._unit[order]
+        place = np.arange(len(unit)) - np.searchsorted(unit, unit)  # among the rows of its unit
+        return self._only(order[place < most])
 
-    def refine(self, tree: Tree, parts: Parts) -> None:
-        """Follow ``Tree.refine``; ``tree`` is the one that is refined."""
-        newest, index = tree.level(tree.height), self._node.copy()
-        for axis, n in enumerate(parts):
-            lo, hi = tree.lo[newest, axis].copy(), tree.hi[newest, axis].copy()
-            part_rows(self._cells[axis], lo, hi, n, self._node, index)
-        self._node = index
+    def sampled(self, rate: Fraction, keys: Keys) -> Rows:
+        """A Poisson sample of the units: all rows of a unit, or none."""
+        if self._unit is None:
+            return self._only(np.flatnonzero(poisson(rate, len(self._node), keys)))
+        chosen = poisson(rate, int(self._unit.max(initial=-1)) + 1, keys)
+        return self._only(np.flatnonzero(chosen[self._unit]))
 
-    def counts(self, nodes: int) -> Ints:
-        """How many rows each of the newest nodes has."""
-        return np.bincount(self._node, minlength=nodes)
+    def _only(self, rows: Ints) -> Rows:
+        unit = None if self._unit is None else self._unit[rows]
+        return Rows([axis[rows] for axis in self._cells], unit, self._node[rows])
 
-    def sorted_along(self, axis: int, nodes: int, bits: int) -> tuple[Ints, Ints]:
+    def in_order(self) -> Rows:
+        """Rows of one axis, sorted along it: so they are in every node, for as long as it is cut."""
+        return self._only(np.argsort(self._cells[0])) if self._unit is not None else Rows([np.sort(self._cells[0])])
+
+    def along(self, keys: Ints) -> Rows:
+        """The same rows with one axis."""
+        return Rows([keys], self._unit, self._node).in_order()
+
+    @property
+    def cells(self) -> list[Ints]:
+        return self._cells
+
+    def cut(self, grown: Tree, axis: int, at: Ints) -> None:
+        """Follow ``Tree.cut`` to the tree that it made."""
+        follow_cuts(self._cells[axis], at, grown.level_start[-3], grown.first_child, self._node)
+
+    def split(self, grown: Tree, parts: Ints) -> None:
+        """Follow ``Tree.split`` to the tree that it made."""
+        above, index = grown.level(grown.height - 1), np.zeros(len(self._node), np.int64)
+        for axis, cells in enumerate(self._cells):
+            lo, hi, n = grown.lo[above, axis].copy(), grown.hi[above, axis].copy(), parts[:, axis].copy()
+            follow_parts(cells, lo, hi, n, above.start, self._node, index)
+        moved = (self._node >= above.start) & (grown.children[self._node] > 0)
+        self._node = np.where(moved, grown.first_child[self._node] + index, self._node)
+
+    def counts(self, size: int) -> Ints:
+        """How many rows each node has that no child of it has."""
+        return np.bincount(self._node, minlength=size)
+
+    def sorted_along(self, tree: Tree, axis: int, bits: int) -> tuple[Ints, Ints]:
         """The cells of each newest node along an axis, sorted, node after node; and where each node's begin."""
-        values = np.sort((self._node << bits) | self._cells[axis]) & ((1 << bits) - 1)
-        return values, np.concatenate([[0], np.cumsum(self.counts(nodes))])
+        newest = tree.level(tree.height)
+        start = np.concatenate([[0], np.cumsum(self.counts(tree.size)[newest])])
+        if len(self._cells) == 1:
+            return self._cells[0][self._node >= newest.start], start
+        packed = ((self._node - newest.start) << bits) | self._cells[axis]
+        return np.sort(packed[packed >= 0]) & ((1 << bits) - 1), start

@@ -10,18 +10,22 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.engines import Engine, open_points
-from veilmap.errors import VaultFailure, VeilmapError
-from veilmap.tree import RegularTree
+from veilmap.errors import BadInput, VaultFailure, VeilmapError
+from veilmap.tree import Ints, RegularTree
+
+MOST_ROWS = 10**6
 
 
 class Sealed:
     """The points of one data set. No length, no iteration, no pickle, nothing to print."""
 
-    __slots__ = ("_engine", "domain")
+    __slots__ = ("_engine", "domain", "has_units", "most_rows")
 
-    def __init__(self, engine: Engine, domain: Domain) -> None:
+    def __init__(self, engine: Engine, domain: Domain, most_rows: int | None = None) -> None:
         self._engine = engine
         self.domain = domain
+        self.has_units = most_rows is not None  # rows belong to units, and of each unit ...
+        self.most_rows = most_rows or 1  # ... no more than this many are looked at
 
     def __repr__(self) -> str:
         return f"Sealed({self.domain})"
@@ -36,21 +40,28 @@ class Sealed:
         """Exact counts of a tree's leaves: for the vault alone."""
         return self._engine.count_leaves(self.domain, tree, progress)
 
-    def _cells(self, progress: Callable[[float], None]) -> list[NDArray[np.int64]]:
-        """The cells of all rows: for the vault alone."""
-        return self._engine.cells(self.domain, progress)
+    def _rows(self, progress: Callable[[float], None]) -> tuple[list[Ints], Ints | None]:
+        """The cells of all rows, and whose each is: for the vault alone."""
+        return self._engine.rows(self.domain, progress)
 
 
-def seal(points: object, domain: Domain) -> Sealed:
+def seal(points: object, domain: Domain, unit: object = None, most_rows: int | None = None) -> Sealed:
     """Take points in; they leave only as noisy counts.
 
-    Opening reads schemas and headers, to refuse what cannot be read, and no more.
+    Opening reads schemas and headers, to refuse what cannot be read, and no more. With a ``unit``, the
+    column of whose row it is, neighbours differ by a whole unit, of which ``most_rows`` are looked at.
     """
+    if (unit is None) != (most_rows is None):
+        raise BadInput(
+            "People with many rows are protected by unit= and max_rows_per_unit= together: give both or none."
+        )
+    if most_rows is not None and not (type(most_rows) is int and 1 <= most_rows <= MOST_ROWS):
+        raise BadInput(f"A unit may have 1 to {MOST_ROWS} rows, got max_rows_per_unit={most_rows!r}.")
     try:
-        return Sealed(open_points(points, domain), domain)
+        return Sealed(open_points(points, domain, unit), domain, most_rows)
     except BaseException as error:
         failure = silenced(error)
-    del points  # the traceback of what is raised here keeps this frame
+    del points, unit  # the traceback of what is raised here keeps this frame
     raise failure
 
 

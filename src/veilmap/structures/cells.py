@@ -1,0 +1,64 @@
+"""A kd-tree read off a noisy grid (Xiao, Xiong, Yuan, SDM 2010)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from veilmap.budget import LeafOnly, LevelBudget
+from veilmap.errors import BadInput
+from veilmap.kernels.grids import cut_boxes, summed_area
+from veilmap.structures.gate import Budget, Gate
+from veilmap.structures.kdtree import exact_share
+from veilmap.structures.quadtree import whole_height
+
+GRID_CELLS = 2**16
+SURE = 0.0  # standard deviations more than noise and chance explain that do not make a box uneven
+
+
+@dataclass(frozen=True, slots=True)
+class CellTree:
+    """A fixed grid is counted once, with noise; boxes are cut where its counts say that the median is.
+
+    A box whose cells differ no more than noise and chance would make them is a leaf. Leaves are then counted
+    afresh. The grid takes ``median_share`` of the budget; it has ``cells`` a side, 256 in the plane by default.
+    """
+
+    height: int = 8
+    cells: int | None = None
+    median_share: Fraction = Fraction(3, 10)
+    stages: ClassVar[int] = 2
+    leaves_only: ClassVar[bool] = True
+    usual_budget: ClassVar[LevelBudget] = LeafOnly()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "height", whole_height(self.height))
+        object.__setattr__(self, "median_share", exact_share(self.median_share))
+        if self.cells is not None and not (type(self.cells) is int and 1 <= self.cells <= 2**16):
+            raise BadInput(f"The grid of a cell tree has 1 to {2**16} cells a side, got {self.cells!r}.")
+
+    def nodes(self, dimensions: int) -> int:
+        return int(2 ** (self.height * dimensions + 1)) - 1
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
+        axes, side = gate.domain.dimensions, gate.domain.side
+        part = epsilon * self.median_share
+        cells = min(side, self.cells or round(GRID_CELLS ** (1 / axes)))
+        if part:
+            noisy = gate.grid((cells,) * axes, part).reshape((cells,) * axes).astype(np.float64)
+            noise = 2 / gate.sharpness(part) ** 2
+            table = summed_area(noisy)
+            lo, hi = np.zeros((1, axes), np.int64), np.full((1, axes), cells)
+            for k in range(self.height * axes):
+                at = np.empty(len(lo), np.int64)  # -1: a leaf
+                cut_boxes(table, cells, lo, hi, k % axes, noise, SURE, at)
+                go = at >= 0
+                if not go.any():
+                    break
+                gate.cut(k % axes, np.where(go, at * side // cells, 0), go)
+                lo, hi = np.repeat(lo[go], 2, axis=0), np.repeat(hi[go], 2, axis=0)
+                hi[::2, k % axes] = lo[1::2, k % axes] = at[go]
+        gate.count_leaves(epsilon - part)

@@ -1,0 +1,42 @@
+"""Boxes halved along every axis for as long as they look dense (Zhang, Xiao, Xie, SIGMOD 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from veilmap.budget import LeafOnly, LevelBudget
+from veilmap.structures.gate import Budget, Gate
+from veilmap.structures.kdtree import exact_share
+
+
+@dataclass(frozen=True, slots=True)
+class PrivTree:
+    """A quadtree that goes deeper where there is more.
+
+    ``split_share`` of the budget decides where, the rest counts the leaves.
+    """
+
+    split_share: Fraction = Fraction(1, 2)
+    height: ClassVar[None] = None
+    stages: ClassVar[int] = 2
+    leaves_only: ClassVar[bool] = True
+    usual_budget: ClassVar[LevelBudget] = LeafOnly()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "split_share", exact_share(self.split_share))
+
+    def nodes(self, dimensions: int) -> None:
+        return None
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
+        splits = epsilon * self.split_share
+        for _ in range(gate.domain.bits if splits else 0):
+            dense = gate.dense(splits)
+            if not dense.any():
+                break
+            gate.split(np.tile(np.where(dense, 2, 0)[:, None], (1, gate.domain.dimensions)))
+        gate.count_leaves(epsilon - splits)
