@@ -49,12 +49,21 @@ def add_axis(values, lo, hi, side, parts, offsets, index):
     ]
 
 
-def cut_rows(cells, at, node):
-    return [2 * v + (0 if c < at[v] else 1) for c, v in zip(cells, node, strict=True)]
+def follow_cuts(cells, at, first, first_child, node):
+    """Rows of nodes that have been cut go to the left or the right child; all others stay."""
+    return [
+        v if v < first or not children(first_child, v) else children(first_child, v)[0 if c < at[v - first] else 1]
+        for c, v in zip(cells, node, strict=True)
+    ]
 
 
-def part_rows(cells, lo, hi, parts, node, index):
-    return [i * parts + part_of(c, lo[v], hi[v], parts) for c, v, i in zip(cells, node, index, strict=True)]
+def follow_parts(cells, lo, hi, parts, first, node, index):
+    """One more digit for rows of nodes that have been split: the part of their node that they lie in."""
+    boxes = list(zip(lo, hi, parts, strict=True))
+    return [
+        i if v < first or not boxes[v - first][2] else i * boxes[v - first][2] + part_of(c, *boxes[v - first])
+        for c, v, i in zip(cells, node, index, strict=True)
+    ]
 
 
 def tally(index, size):

@@ -21,9 +21,23 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "veilmap"
 PROOFS = sorted((ROOT / "proofs").glob("*.md"))
 PAGES = [ROOT / "AUDIT.md", *PROOFS]
+FURTHER = [
+    SOURCE / f"{name}.py"
+    for name in (
+        "kernels/centres",
+        "kernels/curves",
+        "kernels/smooth",
+        "vault/dense",
+        "vault/gaussian",
+        "vault/median",
+        "vault/medians",
+        "vault/sampling",
+        "vault/smooth",
+    )
+]
 CORE = [
-    *sorted((SOURCE / "vault").glob("*.py")),
-    *(SOURCE / name for name in ("domain.py", "tree.py", "budget.py", "kernels/counting.py", "kernels/ranks.py")),
+    *(path for path in sorted((SOURCE / "vault").glob("*.py")) if path not in FURTHER),
+    *(SOURCE / name for name in ("amounts.py", "tree.py", "kernels/counting.py", "kernels/ranks.py")),
 ]
 ENGINES = sorted((SOURCE / "engines").glob("*.py"))
 MOST_LINES = 1000
@@ -55,12 +69,13 @@ def short(path: Path) -> str:
 
 
 def test_every_trusted_file_is_on_the_page_once() -> None:
-    assert sorted(listed()) == sorted(short(p) for p in [*CORE, *ENGINES])
+    assert sorted(listed()) == sorted(short(p) for p in [*CORE, *FURTHER, *ENGINES])
 
 
 def test_trusted_core_can_be_read_in_one_sitting() -> None:
     assert sum(map(code_lines, CORE)) < MOST_LINES
-    assert sum(map(code_lines, ENGINES)) < MOST_LINES  # counted apart: AUDIT.md says so
+    for apart in (FURTHER, ENGINES):  # AUDIT.md says so
+        assert sum(map(code_lines, apart)) < MOST_LINES
 
 
 def test_code_lines_are_counted_as_promised(tmp_path: Path) -> None:
@@ -72,7 +87,7 @@ def test_code_lines_are_counted_as_promised(tmp_path: Path) -> None:
 
 
 def test_reading_order_begins_at_the_front_door_and_ends_at_the_gate() -> None:
-    core = [name for name in listed() if "/engines/" not in name]
+    core = [name for name in listed() if ROOT / name in CORE]
     assert core[0] == "src/veilmap/vault/__init__.py"
     assert "def measure(" in (ROOT / core[-1]).read_text()
 
@@ -204,7 +219,7 @@ def test_dropped_row_stays_dropped_on_later_axes() -> None:
 
 
 if __name__ == "__main__":
-    for title, files in (("trusted core", CORE), ("engines", ENGINES)):
+    for title, files in (("trusted core", CORE), ("further mechanisms", FURTHER), ("engines", ENGINES)):
         for file in files:
             print(f"{code_lines(file):6}  {short(file)}")
         print(f"{sum(map(code_lines, files)):6}  {title}\n")

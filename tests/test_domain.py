@@ -130,9 +130,9 @@ def test_a_bad_box_is_refused_with_a_sentence(axes, sentence):
         Domain(axes)
 
 
-@pytest.mark.parametrize("bits", [0, -1, 31, 2.0, "8", True])
+@pytest.mark.parametrize("bits", [0, -1, 32, 2.0, "8", True])
 def test_bad_bits_are_refused_with_a_sentence(bits):
-    with pytest.raises(BadInput, match="takes 1 to 30 bits an axis, got"):
+    with pytest.raises(BadInput, match="takes 1 to 31 bits an axis, got"):
         Domain({"x": (0, 1)}, bits=bits)
 
 

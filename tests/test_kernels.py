@@ -94,21 +94,41 @@ def random_rows(seed, rows=50, nodes=6, side=40):
     return rng.integers(lo[node], hi[node]), lo, hi, node, rng
 
 
-@given(SEEDS)
-def test_cut_rows_sends_each_row_to_its_side(seed):
+@given(SEEDS, st.integers(0, 4))
+def test_follow_cuts_sends_each_row_of_a_cut_node_to_its_side(seed, first):
+    """Nodes before the newest level, and nodes of it that were not cut, keep their rows."""
     cells, lo, hi, node, rng = random_rows(seed)
-    at, before = rng.integers(lo, hi + 1), node.tolist()
-    counting.cut_rows(cells, at, node)
-    assert node.tolist() == naive.cut_rows(cells, at, before)
+    at, node = rng.integers(lo, hi + 1), node + first
+    node[:10] = rng.integers(0, first + 1, 10)  # leaves further up
+    cut = rng.random(len(lo)) < 0.7
+    first_child = np.concatenate([[1] * (first + 1), 1 + np.cumsum(np.where(cut, 2, 0))]) + first + len(lo)
+    expected = naive.follow_cuts(cells, at, first, first_child, node.tolist())
+    counting.follow_cuts(cells, at, first, first_child, node)
+    assert node.tolist() == expected
 
 
-@given(SEEDS, st.integers(1, 60))
-def test_part_rows_appends_the_part_of_each_row(seed, parts):
+@given(SEEDS, st.integers(0, 4), st.sampled_from([1, 2, 7, 60]))
+def test_follow_parts_appends_the_part_of_each_row_of_a_split_node(seed, first, most):
     cells, lo, hi, node, rng = random_rows(seed)
-    index = rng.integers(0, 100, len(cells))
-    expected = naive.part_rows(cells, lo, hi, parts, node, index.tolist())
-    counting.part_rows(cells, lo, hi, parts, node, index)
+    parts, index, node = rng.integers(0, most + 1, len(lo)), rng.integers(0, 100, len(cells)), node + first
+    above = 10 if first else 0  # rows of leaves further up
+    node[:above] = rng.integers(0, max(first, 1), above)
+    expected = naive.follow_parts(cells, lo, hi, parts, first, node, index.tolist())
+    counting.follow_parts(cells, lo, hi, parts, first, node, index)
     assert index.tolist() == expected
+
+
+@given(SEEDS, st.sampled_from([3, 1000, 2**20 + 7, 2**31 - 1, 2**31]))
+def test_follow_parts_is_right_to_the_cell_in_the_largest_boxes(seed, parts):
+    """Its guess is a float; the cells at the borders of parts are where a rounding would show."""
+    rng, width = np.random.default_rng(seed), 2**31
+    k = rng.integers(0, parts, 40)
+    cells = np.concatenate([k * width // parts, (k + 1) * width // parts - 1])
+    index = np.zeros(len(cells), np.int64)
+    one = (np.array([n]) for n in (0, width, parts))
+    counting.follow_parts(cells, *one, 0, np.zeros(len(cells), np.int64), index)
+    for cell, part in zip(cells.tolist(), index.tolist(), strict=True):
+        assert part * width // parts <= cell < (part + 1) * width // parts
 
 
 @given(st.lists(st.integers(-1, 9)))
@@ -118,9 +138,10 @@ def test_tally_counts_each_index_once(index):
     assert counts.tolist() == naive.tally(index, 10)
 
 
-@given(regular_trees(), SEEDS)
-def test_sum_children_gives_every_node_the_sum_of_its_leaves(tree, seed):
-    counts = np.where(tree.is_leaf, np.random.default_rng(seed).integers(0, 100, tree.size), -1)
+@given(trees(), SEEDS)
+def test_sum_children_adds_to_every_node_what_lies_below_it(tree, seed):
+    """Also where leaves are on any level."""
+    counts = np.where(tree.is_leaf, np.random.default_rng(seed).integers(0, 100, tree.size), 0)
     expected = naive.sum_children(tree.first_child, counts)
     counting.sum_children(tree.first_child, counts, tree.level(tree.height).start)
     assert counts.tolist() == expected

@@ -188,7 +188,7 @@ def test_a_dense_leaf_leaves_nothing_behind():
 
 def test_siblings_on_a_grid_are_grouped_by_cuts():
     tree = CutTree.root(SIDE, 2).refine((9, 7)).refine((2, 1))
-    halved = marginals.halve(tree.first_child, tree.lo, tree.hi)
+    halved = marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert np.all(halved.axis[halved.last > halved.first] >= 0)
     assert len(marginals.find_levels(halved)) - 1 <= 1 + 4 + 3 + 1
     assert sorted(halved.origin[halved.origin >= 0]) == list(range(tree.size))
@@ -196,11 +196,11 @@ def test_siblings_on_a_grid_are_grouped_by_cuts():
 
 def test_leaves_on_a_grid_make_a_block_and_others_do_not():
     tree = CutTree.root(SIDE, 2).refine((9, 7))
-    halved = marginals.halve(tree.first_child, tree.lo, tree.hi)
+    halved = marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert halved.axis.tolist() == [marginals.BLOCK]
     for moved in (tree.lo, tree.hi):
         moved[5, 1] += 1  # a gap, or an overlap
-        assert len(marginals.halve(tree.first_child, tree.lo, tree.hi).axis) > 1
+        assert len(marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_)).axis) > 1
         moved[5, 1] -= 1
 
 

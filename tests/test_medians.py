@@ -16,7 +16,7 @@ from scipy.stats import chisquare
 import naive
 import veilmap as vm
 from test_smooth import SETS, eighty_twenty
-from veilmap.kernels import ranks
+from veilmap.kernels import centres, ranks
 from veilmap.kernels.counting import find_cells, follow_cuts, follow_parts
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree, RegularTree, Tree
@@ -514,7 +514,7 @@ def test_lemma_6_needs_its_condition() -> None:
 def test_sum_positions(box, steps: int) -> None:
     values, lo, hi = box
     sums = np.empty(1, np.int64)
-    ranks.sum_positions(values, np.array([0, len(values)]), np.array([lo]), np.array([hi]), steps, sums)
+    centres.sum_positions(values, np.array([0, len(values)]), np.array([lo]), np.array([hi]), steps, sums)
     twin = sum((v - lo) * steps // (hi - lo) for v in values.tolist())
     assert sums[0] == twin
 
@@ -523,7 +523,7 @@ def test_sum_positions(box, steps: int) -> None:
 def test_positions_of_very_wide_boxes_stay_in_their_range(width: int, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, width - 1) | st.integers(width - 3, width - 1))
     position = np.empty(1, np.int64)
-    ranks.sum_positions(np.array([at]), np.array([0, 1]), np.array([0]), np.array([width]), 1024, position)
+    centres.sum_positions(np.array([at]), np.array([0, 1]), np.array([0]), np.array([width]), 1024, position)
     assert 0 <= position[0] <= 1023
     assert abs(int(position[0]) - at * 1024 // width) <= 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,16 +13,20 @@ import pytest
 from veilmap import BadInput, Estimate, Geometric, KdTree, LeafOnly, Levels, Method, Noise, Quadtree, Uniform
 from veilmap.domain import Domain
 from veilmap.method import BUDGETS, DEFAULT_METHOD, METHODS, STRUCTURES, named
-from veilmap.structures import Gate
+from veilmap.structures import AdaptiveGrid, CellTree, Gate, HilbertR, PrivTree, UniformGrid, Workload
 from veilmap.tree import RegularTree
+
+FREE = {"uniform-grid", "adaptive-grid", "privtree"}  # of a height
+SAMPLED = {"kd-standard", "kd-hybrid", "kd-noisymean", "kd-true", "kd-pure", "hilbert-r"}
 
 
 def through_json(method):
     return Method.from_json(json.loads(json.dumps(method.to_json())))
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("height", [None, 0, 7])
+@pytest.mark.parametrize(
+    ("name", "height"), [(name, h) for name in METHODS for h in (None, 0, 7) if h is None or name not in FREE]
+)
 @pytest.mark.parametrize("prune", [None, 0, -3.5, 32])
 def test_every_named_method_comes_back_from_json(name, height, prune):
     method = named(name, height=height, prune_below=prune)
@@ -31,9 +35,29 @@ def test_every_named_method_comes_back_from_json(name, height, prune):
     assert through_json(method) == method
 
 
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("option", "value", "without"), [("height", 3, FREE), ("sample", "1/7", set(METHODS) - SAMPLED)])
+def test_what_a_method_cannot_have_is_refused_with_those_that_can(name, option, value, without):
+    if name not in without:
+        assert getattr(named(name, **{option: value}).structure, option) == Fraction(value)
+        return
+    able = ", ".join(m for m in METHODS if m not in without)
+    with pytest.raises(BadInput, match=f"^{name} has no {option} to set: leave it out, or take one of {able}.$"):
+        named(name, **{option: value})
+    assert option not in {field.name for field in fields(METHODS[name].structure)}
+
+
 @pytest.mark.parametrize(
     "budget",
-    [Uniform(), Geometric(), Geometric(1.26), LeafOnly(), Levels([0, 0.1, "1/3", 1]), Levels((Fraction(2, 7), 1))],
+    [
+        Uniform(),
+        Geometric(),
+        Geometric(1.26),
+        LeafOnly(),
+        Levels([0, 0.1, "1/3", 1]),
+        Levels((Fraction(2, 7), 1)),
+        Workload([[0, 0, 1, 0.1], [0.5, 0, 1, 1]], per="level"),
+    ],
 )
 @pytest.mark.parametrize("estimate", Estimate)
 def test_every_budget_and_estimate_comes_back_from_json(budget, estimate):
@@ -44,7 +68,13 @@ def test_every_budget_and_estimate_comes_back_from_json(budget, estimate):
 
 @pytest.mark.parametrize(
     "structure",
-    [Quadtree(), Quadtree(0), KdTree(), KdTree(3, "half"), KdTree(4, 2, fanout=2), KdTree(2, median_share="1/7")],
+    [
+        *(Quadtree(), Quadtree(0), KdTree(), KdTree(3, "half"), KdTree(4, 2, fanout=2), KdTree(2, median_share="1/7")),
+        *(KdTree(median="smooth-sensitivity", sample="0.01"), HilbertR(3, order=9, sample=1), HilbertR()),
+        *(CellTree(3, cells=20, median_share=0.5), UniformGrid(), UniformGrid(17), AdaptiveGrid(), AdaptiveGrid(9)),
+        *(PrivTree(), PrivTree("1/3")),
+    ],
+    ids=str,
 )
 def test_every_structure_comes_back_from_json(structure):
     method = Method(structure=structure)
@@ -87,7 +117,7 @@ def test_a_budget_of_ones_own_is_named_by_its_class():
     class TopHeavy:
         by: int = 3
 
-        def weights(self, height, dimensions):
+        def weights(self, height, ratio):
             return tuple(Fraction(self.by * height - level + 1) for level in range(height + 1))
 
     record = Method(structure=Quadtree(2), budget=TopHeavy()).to_json()
@@ -103,19 +133,96 @@ def test_the_four_quadtrees_are_the_two_budgets_times_the_two_estimates():
         "quad-post": (Uniform(), Estimate.LEAST_SQUARES),
         "quad-opt": (Geometric(), Estimate.LEAST_SQUARES),
     }
-    assert {m.noise for m in METHODS.values()} == {Noise.DISCRETE_LAPLACE}
     assert DEFAULT_METHOD == "quad-opt"
-    assert set(STRUCTURES) == {"quadtree", "kd-tree"}
 
 
-def test_the_kd_trees_of_the_registry():
+def test_the_trees_of_the_registry():
     assert {name: m.structure for name, m in METHODS.items() if not name.startswith("quad-")} == {
         "kd-standard": KdTree(8, switch="all"),
         "kd-hybrid": KdTree(8, switch="half"),
+        "kd-cell": CellTree(8),
+        "kd-noisymean": KdTree(8, median="noisy-mean"),
+        "hilbert-r": HilbertR(8),
+        "uniform-grid": UniformGrid(),
+        "adaptive-grid": AdaptiveGrid(),
+        "privtree": PrivTree(),
+        "kd-true": KdTree(8, median="exact"),
+        "kd-pure": KdTree(8, median="exact"),
     }
-    assert {(m.budget, m.estimate) for name, m in METHODS.items() if name.startswith("kd-")} == {
-        (Geometric(), Estimate.LEAST_SQUARES)
-    }
+    assert set(STRUCTURES.values()) == {type(m.structure) for m in METHODS.values()}
+    assert {name for name, m in METHODS.items() if not m.private} == {"kd-true", "kd-pure"}
+    assert {name for name, m in METHODS.items() if m.noise is not Noise.DISCRETE_LAPLACE} == {"kd-pure"}
+    assert not any(m.needs_delta for m in METHODS.values())
+
+
+@pytest.mark.parametrize(
+    ("structure", "usual"),
+    [
+        (Quadtree(3), Geometric()),
+        (KdTree(3), Geometric()),
+        (HilbertR(3), Geometric()),
+        (CellTree(3), LeafOnly()),
+        (PrivTree(), LeafOnly()),
+        (UniformGrid(), Levels(["1/50", "49/50"])),
+        (AdaptiveGrid(), Levels(["1/50", "49/100", "49/100"])),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_budget_that_is_not_given_is_the_structures_usual_one(structure, usual):
+    assert Method(structure=structure).budget == usual
+    assert through_json(Method(structure=structure)).budget == usual
+    if usual == LeafOnly():
+        with pytest.raises(BadInput, match=f"A {type(structure).__name__} counts its leaves only: its budget is LeafOnly"):
+            Method(structure=structure, budget=Uniform())
+    else:
+        assert Method(structure=structure, budget=Geometric()).budget == Geometric()  # given, and so it stays
+
+
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [
+        (Method(structure=Quadtree(3)), False),
+        (Method(structure=Quadtree(3), noise=Noise.DISCRETE_GAUSSIAN), True),
+        (Method(structure=KdTree(3, median="smooth-sensitivity")), True),
+        (Method(structure=HilbertR(3, median="smooth-sensitivity")), True),
+        (Method(structure=KdTree(3, median="noisy-mean"), noise=Noise.DISCRETE_GAUSSIAN), True),
+    ],
+    ids=range(5),
+)
+def test_a_promise_that_is_not_pure_needs_a_delta(method, needs):
+    assert method.needs_delta == needs
+
+
+def test_smooth_sensitivity_and_gaussian_noise_do_not_go_together():
+    with pytest.raises(BadInput, match="Smooth-sensitivity medians are not concentrated"):
+        Method(structure=KdTree(3, median="smooth-sensitivity"), noise=Noise.DISCRETE_GAUSSIAN)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: KdTree(3, median="exponentail"), "no 'exponentail' medians. Did you mean 'exponential'"),
+        (lambda: KdTree(3, median=None), "no None medians"),
+        (lambda: KdTree(3, sample=0), "rate of a sample is a number above 0, up to 1, got 0"),
+        (lambda: KdTree(3, sample="3/2"), "above 0, up to 1, got '3/2'"),
+        (lambda: KdTree(3, sample=True), "above 0, up to 1, got True"),
+        (lambda: HilbertR(3, order=0), "order of a Hilbert curve is 1 to 31, got 0"),
+        (lambda: HilbertR(3, order=32), "order of a Hilbert curve is 1 to 31, got 32"),
+        (lambda: HilbertR(3, order=2.0), r"order of a Hilbert curve is 1 to 31, got 2\.0"),
+        (lambda: CellTree(3, cells=0), "1 to 65536 cells a side, got 0"),
+        (lambda: CellTree(3, median_share=1), "share of the medians is a number from 0 to below 1"),
+        (lambda: UniformGrid(0), "1 or more cells a side, got 0"),
+        (lambda: AdaptiveGrid(2.5), r"1 or more cells a side, got 2\.5"),
+        (lambda: PrivTree(1), "from 0 to below 1, got 1"),
+        (lambda: Workload([]), "A workload is a list of boxes"),
+        (lambda: Workload([[0, 0, 1]]), "A workload is a list of boxes"),
+        (lambda: Workload([[0, 1]], per="cell"), "per \"node\" or per \"level\", got 'cell'"),
+    ],
+    ids=range(16),
+)
+def test_a_part_that_makes_no_sense_is_refused_with_a_sentence(make, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        make()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +230,7 @@ def test_the_kd_trees_of_the_registry():
     [
         ("quad-otp", r"no method 'quad-otp'. Did you mean 'quad-opt'"),
         ("quadgeo", r"Did you mean 'quad-geo'"),
-        ("zzz", r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, kd-hybrid"),
+        ("zzz", r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, kd-hybrid, kd-cell, kd-noisymean, "),
         ("QUAD-OPT", r"Did you mean 'quad-opt'"),
     ],
 )
@@ -178,7 +285,7 @@ def test_a_chosen_height_grows_with_the_rows_and_stays_in_bounds(axes):
     assert chosen[-1] == finest == min(7, 22 // axes)
 
 
-def spent(method, epsilon, axes=2, rows=0):
+def spent(method, epsilon, axes=2, rows=0, power=2):
     """What growing a tree asks for: the price of each count by its level, and of each set of medians by its level."""
     tree, counts, medians = RegularTree(2**20, axes), {}, {}
 
@@ -194,14 +301,19 @@ def spent(method, epsilon, axes=2, rows=0):
         counts[level] = part
         return np.full(tree.level(level).stop - tree.level(level).start, rows)
 
-    def middles(axis, part):
-        assert tree.height not in medians
+    def middles(axis, part, delta, mechanism):
+        assert (tree.height not in medians, delta, mechanism) == (True, 0, "exponential")
         medians[tree.height] = part
         newest = tree.level(tree.height)
         return (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2
 
     domain = Domain({f"x{a}": (0, 1) for a in range(axes)}, bits=20)
-    gate = Gate(domain, lambda: tree, grow("refine"), grow("cut"), grow("shortened"), middles, count)
+    verbs = dict.fromkeys(
+        (field.name for field in fields(Gate)), lambda *_: pytest.fail("this structure has no need of that")
+    )
+    verbs |= {"domain": domain, "delta": Fraction(0), "power": power, "sharpness": float, "tree": lambda: tree}
+    verbs |= {"refine": grow("refine"), "cut": grow("cut"), "shorten": grow("shortened")}
+    gate = Gate(**verbs | {"medians": middles, "count": count})
     method.structure.grow(gate, epsilon, method.budget)
     return tree.height, counts, medians
 
@@ -214,13 +326,24 @@ def test_without_a_height_the_root_gets_a_fiftieth_and_the_levels_below_share_th
     root, *below = (counts.get(level, 0) for level in range(5))
     assert root == epsilon / 50
     assert root + sum(below) == epsilon
-    weights = budget.weights(4, 2)[1:]
+    weights = budget.weights(4, 2 ** (1 / 3))[1:]
     assert [part / sum(below) for part in below] == [w / sum(weights) for w in weights]
 
 
 def test_with_a_height_the_levels_share_everything_by_weight():
     method = Method(structure=Quadtree(2), budget=Levels([1, 0, 3]))
     assert spent(method, Fraction(1)) == (2, {0: Fraction(1, 4), 2: Fraction(3, 4)}, {})
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("power", [1, 2], ids=["gaussian", "laplace"])
+@pytest.mark.parametrize(("structure", "cut"), [(Quadtree(3), 1), (KdTree(3, 0), 1), (KdTree(3, 0, fanout=2), None)])
+def test_shares_grow_as_suits_the_tree_and_the_noise(axes, power, structure, cut):
+    """A counted level of 2^d times the nodes has 2^(d-1) times as many on a box's border; one of twice, 2^((d-1)/d)."""
+    _, counts, _ = spent(Method(structure=structure), Fraction(1), axes, power=power)
+    growth = 2 ** ((axes - 1) * (cut or 1 / axes) / (power + 1))
+    shares = [counts[level] for level in sorted(counts)]
+    assert [float(b / a) for a, b in zip(shares, shares[1:], strict=False)] == pytest.approx([growth] * 3, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -245,11 +368,12 @@ def test_medians_share_their_part_alike_and_the_counted_levels_the_rest(structur
     for_medians = epsilon * Fraction(3, 10) if by_median else 0
     assert medians == dict.fromkeys(range(by_median), for_medians / max(by_median, 1))
     step = 1 if structure.fanout == 2 else 2
-    weights = budget.weights(structure.height, 2)
+    weights = budget.weights(structure.height, 2 ** (step / 2 / 3))
     assert counts == {step * i: (epsilon - for_medians) * w / sum(weights) for i, w in enumerate(weights)}
     assert sum(counts.values()) + sum(medians.values()) == epsilon
 
 
-def test_a_share_for_each_level_needs_a_height():
+@pytest.mark.parametrize("budget", [Levels([1, 1]), Workload([[0, 0, 1, 1]])], ids=lambda b: type(b).__name__)
+def test_a_share_for_each_level_or_node_needs_a_height(budget):
     with pytest.raises(BadInput, match="needs a known number of levels"):
-        Method(structure=Quadtree(), budget=Levels([1, 1]))
+        Method(structure=Quadtree(), budget=budget)

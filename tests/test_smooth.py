@@ -227,6 +227,36 @@ def test_open_comparisons_have_the_same_distribution(scale: float, monkeypatch: 
     assert asked[::n] == [rate / Fraction(scale) * 2**j for j in range(63)]
 
 
+@pytest.mark.parametrize("scale", [0.7, 12.3, 1e6])
+def test_words_next_to_the_probability_are_carried_on(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The float is right to within 1: words within 1 are left to the certified digits, and those beyond 3 are not."""
+    rate, near = Fraction(1, 2), np.arange(-5, 6)
+    chances = [smooth._digit(rate / Fraction(scale) * 2**j, j == 62).digits(32) for j in range(63)]
+    known = [np.clip(p + near, 0, 2**32 - 1).astype(np.uint32) for p in chances]
+    drawn: list[int] = []
+    asked: set[tuple[int, int]] = set()
+
+    class Bits:
+        def words(self, n: int, kind: str) -> NDArray[np.uint32]:
+            assert (n, kind) == (len(near), "<u4")
+            drawn.append(len(drawn))
+            return known[drawn[-1]]
+
+    def is_below(word: int, seen: int, p: object, bits: object) -> bool:
+        assert seen == 32
+        asked.add((drawn[-1], word))
+        return False
+
+    monkeypatch.setattr(smooth, "is_below", is_below)
+    found = geometric(rate, np.full(len(near), scale), Bits())
+    for j, (p, some) in enumerate(zip(chances, known, strict=True)):
+        for k, word in enumerate(some.tolist()):
+            assert abs(word - p) > 1 or (j, word) in asked
+            if abs(word - p) > 3:
+                assert (j, word) not in asked
+                assert j == 62 or (int(found[k]) >> j) % 2 == (word < p)
+
+
 @given(st.integers(-40, 80), st.fractions(1, 2), st.booleans(), st.sampled_from([32, 96]))
 def test_digits_are_certain(power: int, odd: Fraction, tail: bool, bits: int) -> None:
     x = odd * Fraction(2) ** power

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilmap.curve import CurveTree
+from veilmap.kernels.curves import hilbert_keys
 from veilmap.tree import CutTree, RegularTree
 
 SIDE = 144  # of the trees below: room for uneven cuts as well as even ones
@@ -170,6 +172,122 @@ def test_a_cut_must_lie_inside_its_box():
     for at in ([3], [0, 3, 5], [[0, 5]], [0.5, 5.5], 3):
         with pytest.raises(ValueError, match="one for each box of the newest level"):
             tree.cut(1, np.array(at))
+
+
+@given(st.integers(1, 3), st.data())
+def test_leaves_of_mixed_splits_partition_the_domain(axes, data):
+    """Each box into its own parts; rows with a zero leave it a leaf, on whatever level it is."""
+    tree, side, ended = CutTree.root(SIDE, axes), SIDE, 0
+    for _ in range(data.draw(st.integers(0, 3))):
+        newest = tree.level(tree.height)
+        if newest.stop - newest.start > 40:
+            break
+        room = (tree.hi[newest] - tree.lo[newest]).min(initial=side)
+        row = st.lists(st.integers(0, min(4, room)), min_size=axes, max_size=axes)
+        rows = st.lists(row, min_size=newest.stop - newest.start, max_size=newest.stop - newest.start)
+        parts = np.array(data.draw(rows), np.int64).reshape(-1, axes)
+        before, tree = tree, tree.split(parts)
+        assert tree.children[newest].tolist() == parts.prod(axis=1).tolist()
+        assert before.is_leaf[newest].all()  # trees never change
+        ended += int((parts.prod(axis=1) == 0).sum())
+        for v, n in zip(range(newest.start, newest.stop), parts.tolist(), strict=True):
+            below = slice(tree.first_child[v], tree.first_child[v + 1])
+            alone = CutTree.root(side, axes)
+            alone.lo[0], alone.hi[0] = tree.lo[v], tree.hi[v]
+            assert np.array_equal(tree.lo[below], alone.refine(tuple(n)).lo[1:])  # row-major, as refine
+            assert np.array_equal(tree.hi[below], alone.refine(tuple(n)).hi[1:])
+    assert_leaves_partition_the_domain(tree, SIDE)
+    assert tree.is_leaf.sum() == ended + tree.level(tree.height).stop - tree.level(tree.height).start
+
+
+@pytest.mark.parametrize(
+    "parts", [[[2, 2]], [[2, 2]] * 3, [2, 2], [[2], [2]], [[2, 2, 2]] * 2, [[2, -1], [2, 2]], [[2.0, 2], [2, 2]]], ids=str
+)
+def test_parts_are_whole_numbers_one_for_each_axis_of_each_box(parts):
+    tree = CutTree.root(8, 2).cut(0, np.array([3]))
+    with pytest.raises(ValueError, match="Parts are 64-bit integers, 0 or more, one for each axis of each box"):
+        tree.split(np.array(parts))
+    with pytest.raises(ValueError, match="Parts are 64-bit integers"):
+        tree.split(np.full((2, 2), 2, np.int32))
+
+
+@given(st.integers(1, 3), st.data())
+def test_cuts_of_some_boxes_leave_the_others_leaves(axes, data):
+    tree, cut = CutTree.root(SIDE, axes), 0
+    for k in range(data.draw(st.integers(0, 4))):
+        newest, axis = tree.level(tree.height), k % axes
+        boxes = newest.stop - newest.start
+        where = np.array(data.draw(st.lists(st.booleans(), min_size=boxes, max_size=boxes)), np.bool_)
+        where &= tree.hi[newest, axis] - tree.lo[newest, axis] > 1
+        at = np.where(where, (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2, -7)  # what is not cut is not looked at
+        tree, cut = tree.cut(axis, at, where), cut + int(where.sum())
+        assert tree.children[newest].tolist() == np.where(where, 2, 0).tolist()
+        grown = tree.level(tree.height)
+        assert tree.hi[grown, axis][::2].tolist() == tree.lo[grown, axis][1::2].tolist() == at[where].tolist()
+    assert_leaves_partition_the_domain(tree, SIDE)
+    assert tree.is_leaf.sum() == 1 + cut
+    assert tree.size == 1 + 2 * cut
+
+
+@pytest.mark.parametrize("where", [[True], [True, False, True], [1, 0], [[True, False]]], ids=str)
+def test_where_to_cut_is_one_flag_for_each_box(where):
+    tree = CutTree.root(8, 2).cut(1, np.array([3]))
+    with pytest.raises(ValueError, match="one for each box of the newest level"):
+        tree.cut(0, np.array([4, 4]), np.array(where))
+
+
+@st.composite
+def curve_trees(draw):
+    """Ranges of a curve's keys cut at random places, some of them empty, and with leaves on any level."""
+    axes, order, more = draw(st.sampled_from([(2, 1), (2, 2), (2, 3), (3, 1), (3, 2)])) + (draw(st.integers(0, 2)),)
+    keys = CutTree.root(1 << (axes * order), 1)
+    for _ in range(draw(st.integers(0, 4))):
+        newest = keys.level(keys.height)
+        places = zip(keys.lo[newest, 0].tolist(), keys.hi[newest, 0].tolist(), strict=True)
+        at = np.array([draw(st.integers(lo, hi)) for lo, hi in places], np.int64)
+        flags = st.lists(st.sampled_from([True, True, False]), min_size=len(at), max_size=len(at))
+        keys = keys.cut(0, at, np.array(draw(flags), np.bool_))
+    return CurveTree(keys, axes, order, order + more)
+
+
+def curve_cells(tree):
+    """All cells of the curve, and the key of each."""
+    cells = np.indices((1 << tree.order,) * tree.axes).reshape(tree.axes, -1)
+    keys = np.empty(cells.shape[1], np.int64)
+    hilbert_keys(cells, tree.order, keys)
+    return cells.T, keys
+
+
+@given(curve_trees())
+def test_boxes_of_a_curve_are_the_smallest_around_the_cells_of_its_ranges(tree):
+    cells, keys = curve_cells(tree)
+    scale = 1 << (tree.bits - tree.order)
+    for v in range(tree.size):
+        inside = cells[(tree.keys.lo[v, 0] <= keys) & (keys < tree.keys.hi[v, 0])]
+        if len(inside):
+            assert tree.lo[v].tolist() == (scale * inside.min(axis=0)).tolist()
+            assert tree.hi[v].tolist() == (scale * (inside.max(axis=0) + 1)).tolist()
+        else:
+            assert np.any(tree.lo[v] == tree.hi[v])  # no cell, no volume
+    assert tree.overlapping
+    assert (tree.hi[0] - tree.lo[0]).tolist() == [1 << tree.bits] * tree.axes
+
+
+@given(curve_trees(), st.data())
+def test_a_pruned_curve_keeps_its_keys(tree, data):
+    stop = np.array(data.draw(st.lists(st.booleans(), min_size=tree.size, max_size=tree.size)))
+    pruned, stays = tree.pruned(stop)
+    assert isinstance(pruned, CurveTree)
+    assert (pruned.axes, pruned.order, pruned.bits) == (tree.axes, tree.order, tree.bits)
+    expected, same = tree.keys.pruned(stop)
+    assert np.array_equal(stays, same)
+    for name in ("lo", "hi", "children", "level_start"):
+        assert np.array_equal(getattr(pruned.keys, name), getattr(expected, name))
+    assert np.array_equal(pruned.lo, tree.lo[stays])
+    assert np.array_equal(pruned.hi, tree.hi[stays])
+    _, keys = curve_cells(tree)  # its leaves still partition the curve
+    lo, hi = (end[pruned.is_leaf, 0] for end in (pruned.keys.lo, pruned.keys.hi))
+    assert (((lo <= keys[:, None]) & (keys[:, None] < hi)).sum(axis=1) == 1).all()
 
 
 @given(trees(), st.data())

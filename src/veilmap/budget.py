@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
 from typing import Protocol
 
+from veilmap.amounts import exact_number
 from veilmap.errors import BadInput
-
-LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10**6), Fraction(100)
 
 
 class LevelBudget(Protocol):
@@ -112,43 +110,3 @@ def level_shares(budget: LevelBudget, epsilon: Fraction, height: int, ratio: flo
             f"more than 0; got {tuple(map(str, weights))}."
         )
     return share(epsilon, weights)
-
-
-def exact_number(value: object) -> Fraction:
-    """The number that was typed, exactly: 0.1 is one tenth. ValueError if it is none, or absurdly long."""
-    if isinstance(value, Fraction):
-        return value
-    text = str(value)
-    exponent = text.lower().partition("e")[2]
-    if len(text) > 400 or len(exponent.lstrip("+-0")) > 3:  # or its digits would fill the memory
-        raise ValueError
-    try:
-        return Fraction(text)
-    except ZeroDivisionError:
-        raise ValueError from None
-
-
-def exact_epsilon(epsilon: object) -> Fraction:
-    """The exact number that was typed: 0.1 means one tenth, not the float nearest to it."""
-    rule = f"epsilon must be a number from {float(LEAST_EPSILON)} to {float(MOST_EPSILON):g}"
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (Real, str, Decimal)):
-        raise BadInput(f"{rule}, got {epsilon!r}.")
-    try:
-        exact = exact_number(epsilon)
-    except ValueError:
-        raise BadInput(f"{rule}, got {str(epsilon)[:40]!r}.") from None
-    if not LEAST_EPSILON <= exact <= MOST_EPSILON:
-        hint = "it says how much one row may matter: 0.1 is strict, 1 usual, above 10 hides little"
-        raise BadInput(f"{rule}, got {epsilon}: {hint}.")
-    return exact
-
-
-def exact_delta(delta: object) -> Fraction:
-    """The chance that a promise may fail with, as it was typed."""
-    try:
-        exact = Fraction(-1) if isinstance(delta, bool) else exact_number(delta)
-    except ValueError:
-        exact = Fraction(-1)
-    if not 0 < exact < 1:
-        raise BadInput(f"delta is a number between 0 and 1, far below one over the number of people; got {delta!r}.")
-    return exact

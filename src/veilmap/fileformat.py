@@ -23,11 +23,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, need
 from veilmap.estimate import Estimates, standard_errors
 from veilmap.kernels.boxes import DEEPEST
-from veilmap.tree import CurveTree, CutTree, RegularTree, Tree
+from veilmap.tree import CutTree, RegularTree, Tree
 
 FORMAT = 1
 HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64

@@ -9,16 +9,17 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilmap.amounts import exact_epsilon
 from veilmap.answer import Answerer, reach
-from veilmap.budget import exact_epsilon
+from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.estimate import estimate
 from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise
 from veilmap.publish import BYTES_A_NODE, checked_delta, must_fit, resolve
 from veilmap.structures import Gate, middles
-from veilmap.tree import CurveTree, CutTree, Ints, RegularTree, Tree
-from veilmap.vault import GRAINS, LaplacePrice, NoisyTree, decay, price_of, sharpness
+from veilmap.tree import CutTree, Ints, RegularTree, Tree
+from veilmap.vault import LaplacePrice, NoisyTree, decay, price_of
 
 SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
 """Boxes that people ask for: these parts of every axis."""
@@ -115,9 +116,8 @@ class Rehearsal:
         gate = Gate(
             domain=self.domain,
             delta=delta,
-            grain=total / GRAINS,
             power=self.price.power,
-            sharpness=lambda part: sharpness(self.price.variance(part)),
+            sharpness=self.price.sharpness,
             tree=lambda: self.tree,
             boxes=self.boxes,
             refine=lambda parts: self.grow(self.tree.refine(parts)),
@@ -131,7 +131,7 @@ class Rehearsal:
             grid=lambda parts, part: np.full(math.prod(parts), self.rows // math.prod(parts)),
             count=lambda level, part: self.count(self.nodes(self.tree.level(level)), part),
             count_leaves=lambda part: self.count(np.flatnonzero(self.tree.is_leaf), part),
-            count_each=lambda nodes, grains: self.count_each(nodes, grains, total / GRAINS),
+            count_each=self.count_each,
         )
         method.structure.grow(gate, total, method.budget)
         return NoisyTree(self.boxes(), np.zeros(self.tree.size, np.int64), self.spread(), (), False)
@@ -170,7 +170,7 @@ class Rehearsal:
         self.spread()[nodes] = self.price.variance(part)
         return self.expected(nodes)
 
-    def count_each(self, nodes: Ints, grains: Ints, grain: Fraction) -> Ints:
+    def count_each(self, nodes: Ints, grains: Ints, one: Fraction) -> Ints:
         for price in np.unique(grains).tolist():
-            self.count(nodes[grains == price], price * grain)
+            self.count(nodes[grains == price], price * one)
         return self.expected(nodes)

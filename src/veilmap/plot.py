@@ -8,11 +8,14 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.curve import CurveTree
 from veilmap.errors import BadInput, need
 from veilmap.estimate import standard_errors
 from veilmap.fileformat import put_in_place
+from veilmap.kernels.curves import hilbert_keys
 from veilmap.kernels.painting import paint
 from veilmap.published import Release
+from veilmap.tree import RegularTree, Tree
 
 FINEST = 11  # a raster never has more than 2^11 pixels a side
 SURE = 3.0  # standard errors above zero from which a cell is shown
@@ -25,19 +28,59 @@ def density_image(release: Release) -> NDArray[np.float64]:
     without shown children keeps its own even density.
     """
     tree, domain = release.estimates.tree, release.domain
-    pixels = 2 ** min(release.height, FINEST)
+    pixels = _pixels(tree, domain.side)
     sure = release.estimates.estimate > SURE * standard_errors(release.estimates, release.consistent)
     shown = sure.copy()
     shown[0] = True
     for level in range(1, tree.height + 1):
         nodes = tree.level(level)
         shown[nodes] &= shown[tree.parent[nodes]]
-    lo, hi = tree.lo * pixels // domain.side, tree.hi * pixels // domain.side
-    unit = np.prod((domain.hi - domain.lo) / domain.side)
-    density = release.estimates.estimate / (np.prod((tree.hi - tree.lo).astype(np.float64), axis=1) * unit)
+    places = tree.keys if isinstance(tree, CurveTree) else tree
+    part = np.prod((places.hi - places.lo) / float(places.hi[0, 0]), axis=1)  # of the domain
+    with np.errstate(divide="ignore", invalid="ignore"):  # an empty box is never painted
+        density = release.estimates.estimate / (part * float(np.prod(domain.hi - domain.lo)))
     image = np.full((pixels, pixels), density[0] if sure[0] else np.nan)
-    paint(tree.first_child, lo, hi, shown, density, image)
+    if isinstance(tree, CurveTree):
+        _paint_ranges(tree, shown, density, image)
+    else:
+        lo, hi = tree.lo * pixels // domain.side, tree.hi * pixels // domain.side
+        paint(tree.first_child, lo, hi, shown, density, image)
     return image
+
+
+def _pixels(tree: Tree, side: int) -> int:
+    """Along each axis: enough for the narrowest leaf."""
+    if isinstance(tree, RegularTree):
+        narrowest = side / max(tree.grid(tree.height))
+    else:
+        width = (tree.hi - tree.lo)[tree.is_leaf]
+        narrowest = float(width[width > 0].min())
+    return int(2 ** np.clip(np.ceil(np.log2(side / narrowest)), 1, FINEST))
+
+
+def _paint_ranges(
+    tree: CurveTree, shown: NDArray[np.bool_], density: NDArray[np.float64], image: NDArray[np.float64]
+) -> None:
+    """Along a curve every pixel has a key, and is painted like the ranges that hold it."""
+    pixels = len(image)
+    cell = (np.arange(pixels) * 2 + 1) * 2**tree.order // (2 * pixels)
+    cells = np.stack([a.ravel() for a in np.meshgrid(cell, cell)])  # x runs along the rows of an image
+    keys, line = np.empty(cells.shape[1], np.int64), image.reshape(-1)
+    hilbert_keys(cells, tree.order, keys)
+    inside = np.arange(len(keys))  # pixels whose range was shown, down to the level above
+    for level in range(1, tree.height + 1):
+        nodes = np.arange(tree.level(level).start, tree.level(level).stop)
+        nodes = nodes[tree.keys.lo[nodes, 0] < tree.keys.hi[nodes, 0]]
+        if not len(nodes):
+            break
+        node = nodes[np.maximum(np.searchsorted(tree.keys.lo[nodes, 0], keys[inside], side="right") - 1, 0)]
+        held = (tree.keys.lo[node, 0] <= keys[inside]) & (keys[inside] < tree.keys.hi[node, 0])
+        inside, node = inside[held], node[held]
+        some = np.zeros(tree.size, np.bool_)
+        some[tree.parent[nodes[shown[nodes]]]] = True  # parents that have shown children
+        node, inside = node[some[tree.parent[node]]], inside[some[tree.parent[node]]]
+        line[inside] = np.where(shown[node], density[node], np.nan)
+        inside = inside[shown[node]]
 
 
 def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None:
@@ -68,7 +111,9 @@ def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None
     axes.set(xlabel=x_axis.name, ylabel=y_axis.name, title=title)
     bar = figure.colorbar(drawn, ax=axes, fraction=0.046 * min(ratio, 1), pad=0.015, extend="both")
     bar.set_label(f"estimated points per square unit of {x_axis.name} × {y_axis.name}", fontsize=8)
-    promise = f"ε = {float(release.privacy.epsilon):g} for one row" if release.privacy.private else "NOT PRIVATE"
+    delta = f", δ = {float(release.privacy.delta):g}" if release.privacy.delta else ""
+    promise = f"ε = {float(release.privacy.epsilon):g}{delta} for {release.privacy.unit}"
+    promise = promise if release.privacy.private else "NOT PRIVATE"
     notes = f"{promise} · {release.method['name']}, height {release.height} · grey: cannot be told from empty"
     axes.annotate(notes, (1, -0.09), xycoords="axes fraction", ha="right", va="top", fontsize=8, color="#555555")
     buffer = io.BytesIO()

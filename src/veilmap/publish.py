@@ -10,7 +10,8 @@ from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 
-from veilmap.budget import exact_delta, exact_epsilon, level_shares
+from veilmap.amounts import exact_delta, exact_epsilon
+from veilmap.budget import level_shares
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
 from veilmap.estimate import estimate

@@ -14,8 +14,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.kernels.curves import range_boxes
-
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Parts: TypeAlias = tuple[int, ...]
@@ -203,44 +201,3 @@ class RegularTree(Tree):
                 digit = np.arange(parts[a]) * math.prod(parts[a + 1 :])
                 out[a] = (out[a][:, None] * math.prod(parts) + digit).ravel()
         return tuple(out)
-
-
-@dataclass(frozen=True, eq=False)
-class CurveTree(Tree):
-    """Ranges of a Hilbert curve's keys, which partition the domain; ``lo`` and ``hi`` are the boxes around them.
-
-    The box of a range is the smallest that holds all its cells. Boxes of different ranges may overlap.
-    """
-
-    keys: Tree  # one axis, of 2^(axes · order) keys
-    axes: int
-    order: int  # the curve visits 2^order cells along each axis ...
-    bits: int  # ... each made of 2^(bits − order) cells of the domain
-
-    overlapping = True
-
-    @property
-    def level_start(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.keys.level_start
-
-    @property
-    def children(self) -> Ints:  # type: ignore[override]
-        return self.keys.children
-
-    def pruned(self, stop: Flags) -> tuple[Tree, Flags]:
-        keys, stays = self.keys.pruned(stop)
-        return CurveTree(keys, self.axes, self.order, self.bits), stays
-
-    @cached_property
-    def _boxes(self) -> tuple[Ints, Ints]:
-        lo, hi = np.empty((2, self.size, self.axes), np.int64)
-        range_boxes(self.keys.lo[:, 0].copy(), self.keys.hi[:, 0].copy(), self.axes, self.order, lo, hi)
-        return lo << (self.bits - self.order), hi << (self.bits - self.order)
-
-    @property
-    def lo(self) -> Ints:  # type: ignore[override]
-        return self._boxes[0]
-
-    @property
-    def hi(self) -> Ints:  # type: ignore[override]
-        return self._boxes[1]

@@ -20,6 +20,11 @@ __all__ = ["Engine", "open_points"]
 class Engine(Protocol):
     """One data set, wherever it lies."""
 
+    @property
+    def again(self) -> bool:
+        """Whether it can be read more than once."""
+        ...
+
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
         """How many points lie in each leaf of a regular tree, in the tree's order.
 

@@ -50,6 +50,7 @@ class LocalEngine:
 
     __slots__ = ()
 
+    again = True
     id_type: Any  # the Arrow type that ids are compared in, None without a unit
 
     def _shares(self) -> Iterator[Share]:

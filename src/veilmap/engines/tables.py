@@ -45,6 +45,7 @@ class StreamEngine(LocalEngine):
 
     streams: Iterator[pa.RecordBatchReader] = field(repr=False)  # each reads all rows once more
     layout: Layout
+    again: bool
 
     @property
     def id_type(self) -> Any:
@@ -76,7 +77,7 @@ def open_table(points: Any, domain: Domain, unit: str | None = None) -> TableEng
         return TableEngine(table, lay_out(domain, "The table", table.schema, find_geometry(table.schema), unit))
     stream = guard(lambda: pa.RecordBatchReader.from_stream(points), sentence)
     layout = lay_out(domain, "The stream", stream.schema, find_geometry(stream.schema), unit)
-    return StreamEngine(iter([stream]), layout)
+    return StreamEngine(iter([stream]), layout, False)
 
 
 def _open_dataframe(frame: Any, domain: Domain, unit: str | None) -> TableEngine:
@@ -135,4 +136,4 @@ def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: st
         while True:
             yield pa.RecordBatchReader.from_stream(relation.project(quoted))
 
-    return StreamEngine(streams(), layout)
+    return StreamEngine(streams(), layout, True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from veilmap.kernels import sweeps
 from veilmap.method import Estimate, Method
-from veilmap.tree import Tree
+from veilmap.tree import RegularTree, Tree
 from veilmap.vault import NoisyTree
 
 QUANTUM = 2.0**-10
@@ -35,9 +35,13 @@ def least_squares(noisy: NoisyTree) -> tuple[NDArray[np.float64], NDArray[np.flo
     """The best linear unbiased counts such that every parent is the sum of its children, and V.
 
     Two sweeps over any tree, with any variances and with unmeasured nodes (section 5 of the paper,
-    whose three phases are the case of one epsilon a level). Leaves must be measured.
+    whose three phases are the case of one epsilon a level). Leaves must be measured. A box without cells holds
+    nothing, whatever the noise made of it.
     """
     z, variance = noisy.noisy_count.astype(np.float64), noisy.noise_variance.copy()
+    if not isinstance(noisy.tree, RegularTree):
+        z[hollow := np.any(noisy.tree.lo == noisy.tree.hi, axis=1)] = 0.0
+        variance[hollow] = 0.0
     sweeps.combine_up(noisy.tree.first_child, z, variance)
     sweeps.share_down(noisy.tree.first_child, z, variance)
     return z, variance

@@ -36,9 +36,9 @@ class Halved(NamedTuple):
     last: Ints
     axis: Ints  # of the cut between two children, or FAN (no one cut parts them), LEAF, BLOCK, HOLLOW (all left out)
     at: Ints  # where that cut is; the number of a block
-    box: Floats  # (nodes, 2 * axes): lo and hi of each axis in turn
     origin: Ints  # the node of the tree, -1 for a group of siblings
-    whole: Flags  # whether no child was left out
+    box: Floats  # (nodes, 2 * axes): lo and hi of each axis in turn
+    whole: Flags  # whether no child was left out that has an estimate or a variance
 
 
 class Blocks(NamedTuple):
@@ -75,10 +75,10 @@ class Marginals(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def has_volume(lo: Ints, hi: Ints, v: int) -> bool:
+    narrowest = 1
     for k in range(lo.shape[1]):
-        if lo[v, k] == hi[v, k]:
-            return False
-    return True
+        narrowest = min(narrowest, hi[v, k] - lo[v, k])
+    return narrowest > 0
 
 
 @njit(cache=True, nogil=True)
@@ -159,6 +159,7 @@ def grow_halves(
     first_child: Ints,
     lo: Ints,
     hi: Ints,
+    carries: Flags,
     first: Ints,
     last: Ints,
     axis: Ints,
@@ -181,21 +182,22 @@ def grow_halves(
             for i in range(a + 1, b):
                 box[v, 2 * k] = min(box[v, 2 * k], lo[member[i], k])
                 box[v, 2 * k + 1] = max(box[v, 2 * k + 1], hi[member[i], k])
-        origin[v], whole[v] = -1, True
+        origin[v], whole[v], all_full = -1, True, True
         if b - a == 1:
             origin[v] = member[a]
             a, b = first_child[origin[v]], first_child[origin[v] + 1]
-            full = a
+            full, all_full = a, True
             for c in range(a, b):
                 if has_volume(lo, hi, c):
                     member[full] = c
                     full += 1
-            whole[v] = full == b
+                else:
+                    whole[v], all_full = whole[v] and not carries[c], False
             b = full
         first[v], axis[v] = nodes, FAN
         if a == b:
-            axis[v] = LEAF if whole[v] else HOLLOW
-        leaves = origin[v] >= 0 and whole[v] and b - a >= FEWEST and first_child[a] == first_child[b]
+            axis[v] = LEAF if all_full else HOLLOW
+        leaves = origin[v] >= 0 and all_full and b - a >= FEWEST and first_child[a] == first_child[b]
         if leaves and axes <= MOST_AXES and find_grid(a, b, lo, hi, shape):
             axis[v], at[v] = BLOCK, blocks
             blocks += 1
@@ -216,13 +218,14 @@ def grow_halves(
     return nodes
 
 
-def halve(first_child: Ints, lo: Ints, hi: Ints) -> Halved:
-    """Group the siblings of a tree by cuts."""
+def halve(first_child: Ints, lo: Ints, hi: Ints, carries: Flags) -> Halved:
+    """Group the siblings of a tree by cuts. ``carries``: nodes that have an estimate or a variance."""
     most, axes = 2 * len(lo), lo.shape[1]
     first, last, axis, at, origin = np.empty((5, most), np.int64)
     box, whole = np.empty((most, 2 * axes)), np.empty(most, np.bool_)
-    nodes = grow_halves(first_child, lo, hi, first, last, axis, at, box, origin, whole)
-    return Halved(*(array[:nodes].copy() for array in (first, last, axis, at, box, origin, whole)))
+    nodes = grow_halves(first_child, lo, hi, carries, first, last, axis, at, box, origin, whole)
+    first, last, axis, at, origin = (array[:nodes].copy() for array in (first, last, axis, at, origin))
+    return Halved(first, last, axis, at, origin, box[:nodes].copy(), whole[:nodes].copy())
 
 
 @njit(cache=True, nogil=True)
@@ -323,7 +326,7 @@ def curve_block(blocks: Blocks, b: int, k: int, knot: Floats, curve: Floats) -> 
         if i:
             width = knot[i] - knot[i - 1]
             curve[i - 1, 3] = (curve[i, 1] - curve[i - 1, 1]) / (width * width)
-    return count
+    return int(count)
 
 
 # Marginals
@@ -490,7 +493,7 @@ def order_by_descent(tree: Halved, order: Ints, rank: Ints) -> None:
 
 def add_up(first_child: Ints, lo: Ints, hi: Ints, estimate: Floats, variance: Floats) -> Marginals:
     """Marginals of a tree whose estimates add up: every inner node has the sum of its children's."""
-    tree, axes = halve(first_child, lo, hi), lo.shape[1]
+    tree, axes = halve(first_child, lo, hi, (estimate != 0) | (variance != 0)), lo.shape[1]
     blocks, size = make_blocks(tree, first_child, lo, hi, estimate, variance), len(tree.first)
     number, table = np.empty((3, size)), np.empty(size, np.int64)
     add_groups(tree, estimate, number[0])
@@ -498,11 +501,11 @@ def add_up(first_child: Ints, lo: Ints, hi: Ints, estimate: Floats, variance: Fl
     add_children(tree, first_child, variance, number[2])
     number = np.ascontiguousarray(number.T)
     tables, most, leaves = choose_tables(tree, first_child, 0.75 if size <= MANY else 0.3, table)
-    start, curves = np.empty((tables * axes, 2), np.int64), []
+    start, curves = np.empty((tables * axes, 2), np.int64), list[list[Floats]]()
     for k in range(axes):
         room = np.empty(most), np.empty(most), np.empty((most, 3))  # more than is needed, so what is used is copied
         used = sweep_axis(tree, blocks, number, table, k, 2 * leaves, start, *room)
-        start[k::axes, 0] += sum(len(knot) for knot, _, _ in curves)
+        start[k::axes, 0] += sum(len(knots) for knots, _, _ in curves)
         curves.append([array[:used].copy() for array in room])
     order, rank = np.empty((2, size), np.int64)
     order_by_descent(tree, order, rank)
@@ -510,10 +513,9 @@ def add_up(first_child: Ints, lo: Ints, hi: Ints, estimate: Floats, variance: Fl
     link = np.stack(
         [first, tree.axis, np.where(tree.axis == FAN, first + tree.last - tree.first, tree.at), table], axis=1
     )
-    joined = (np.concatenate(parts) for parts in zip(*curves, strict=True))
-    return Marginals(
-        link[order], number[order], tree.box[order], blocks, start, *joined, levels=len(find_levels(tree)) - 1
-    )
+    knot, below, spread = (np.concatenate(parts) for parts in zip(*curves, strict=True))
+    levels = len(find_levels(tree)) - 1
+    return Marginals(link[order], number[order], tree.box[order], blocks, start, knot, below, spread, levels)
 
 
 # Answers
@@ -580,7 +582,7 @@ def estimate_below(tree: Marginals, place: int, x: float) -> float:
     """What a node holds below ``x`` along the axis of a table."""
     i = find_knot(tree.knot, tree.start[place, 0], tree.start[place, 1], x)
     t = (x - tree.knot[i]) / (tree.knot[i + 1] - tree.knot[i])
-    return tree.estimate[i] + t * (tree.estimate[i + 1] - tree.estimate[i])
+    return float(tree.estimate[i] + t * (tree.estimate[i + 1] - tree.estimate[i]))
 
 
 @njit(cache=True, nogil=True)

@@ -86,29 +86,3 @@ def pick_ranks(
         picked[k, 0], picked[k, 1] = gap_of_rank(run, lo[v], hi[v], r)
         picked[k, 2] = sums[r] - (sums[r - 1] if r > 0 else 0)
         picked[k, 3] = abs(2 * r - len(run))
-
-
-@njit(cache=True, nogil=True)
-def find_medians(values: Ints, start: Ints, lo: Ints, hi: Ints, cut: Ints) -> None:
-    """The cut of each box that divides its values most evenly: the median itself, or the middle between two."""
-    for v in range(len(lo)):
-        if hi[v] - lo[v] < 2:
-            cut[v] = hi[v]
-            continue
-        run = values[start[v] : start[v + 1]]
-        r = nearest_rank(run, lo[v], hi[v])
-        first, gap = gap_of_rank(run, lo[v], hi[v], r)
-        side = np.sign(2 * r - len(run))  # of several cuts as even, the one nearest to the middle of the list
-        cut[v] = first + ((gap - 1) // 2 if side == 0 else gap - 1 if side < 0 else 0)
-
-
-@njit(cache=True, nogil=True)
-def sum_positions(values: Ints, start: Ints, lo: Ints, hi: Ints, steps: int, sums: Ints) -> None:
-    """The sum of each box's positions: floor((value − lo) · steps / width), from 0 to steps − 1."""
-    for v in range(len(lo)):
-        shift = 10 if hi[v] - lo[v] > 1 << 52 else 0  # so that the product fits; positions stay in their range
-        width = ((hi[v] - lo[v] - 1) >> shift) + 1
-        total = 0
-        for i in range(start[v], start[v + 1]):
-            total += ((values[i] - lo[v]) >> shift) * steps // width
-        sums[v] = total

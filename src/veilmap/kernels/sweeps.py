@@ -33,7 +33,7 @@ def combine_up(first_child: Ints, z: Floats, variance: Floats) -> None:
         if variance[v] == np.inf:
             z[v] = sum_z
             variance[v] = sum_v
-        else:
+        elif variance[v] > 0.0:  # else it is known exactly
             own = sum_v / (variance[v] + sum_v)
             z[v] = own * z[v] + (1.0 - own) * sum_z
             variance[v] = variance[v] * own
@@ -51,7 +51,7 @@ def share_down(first_child: Ints, z: Floats, variance: Floats) -> None:
         for c in range(a, b):
             sum_z += z[c]
             sum_v += variance[c]
-        surplus = (z[v] - sum_z) / sum_v
+        surplus = (z[v] - sum_z) / sum_v if sum_v > 0.0 else 0.0
         for c in range(a, b):
             z[c] += variance[c] * surplus
 
@@ -92,5 +92,5 @@ def estimate_variances(first_child: Ints, subtree_variance: Floats, out: Floats)
         for c in range(a, b):
             sum_v += subtree_variance[c]
         for c in range(a, b):
-            part = subtree_variance[c] / sum_v
+            part = subtree_variance[c] / sum_v if sum_v > 0.0 else 0.0
             out[c] = subtree_variance[c] * (1.0 - part) + part * part * out[v]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veilmap.structures.cells import CellTree
-from veilmap.structures.gate import Budget, Gate, NodeBudget, Structure
+from veilmap.structures.gate import GRAINS, Budget, Gate, NodeBudget, Structure
 from veilmap.structures.grids import AdaptiveGrid, UniformGrid
 from veilmap.structures.kdtree import HilbertR, KdTree, middles
 from veilmap.structures.privtree import PrivTree
@@ -11,6 +11,7 @@ from veilmap.structures.quadtree import Quadtree
 from veilmap.structures.workload import Workload
 
 __all__ = [
+    "GRAINS",
     "AdaptiveGrid",
     "Budget",
     "CellTree",

@@ -16,6 +16,9 @@ from veilmap.tree import Flags, Ints, Parts, Tree
 
 Floats = NDArray[np.float64]
 
+GRAINS = 2**12
+"""Nodes with prices of their own pay whole multiples of the budget divided by this: few different ones, exact sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -26,7 +29,6 @@ class Gate:
 
     domain: Domain
     delta: Fraction  # that medians may spend
-    grain: Fraction  # the smallest price of a node of its own
     power: int  # the variance of a count's noise falls with this power of its price
     sharpness: Callable[[Fraction], float]  # the ε of Laplace noise that is as small as what a price buys
     tree: Callable[[], Tree]  # as it stands
@@ -42,7 +44,7 @@ class Gate:
     grid: Callable[[Parts, Fraction], Ints]  # noisy counts of an even grid over the domain, row-major
     count: Callable[[int, Fraction], Ints]  # the noisy counts of a level; each node once
     count_leaves: Callable[[Fraction], Ints]  # the noisy counts of all leaves, wherever they are
-    count_each: Callable[[Ints, Ints], Ints]  # of these nodes, each at its own price in grains
+    count_each: Callable[[Ints, Ints, Fraction], Ints]  # of these nodes, each at so many times a price
 
 
 @runtime_checkable
@@ -58,7 +60,11 @@ Budget: TypeAlias = LevelBudget | NodeBudget
 
 
 class Structure(Protocol):
-    """What decides where a tree is cut and which levels are counted."""
+    """What decides where a tree is cut and which levels are counted.
+
+    It may say more of itself: ``usual_budget``, ``leaves_only`` (no other node is counted), ``median`` (how it
+    finds medians), and ``stages``, how often it counts, when that is more than once.
+    """
 
     @property
     def height(self) -> int | None:
@@ -80,13 +86,14 @@ def count_levels(gate: Gate, part: Fraction, budget: Budget, step: int, first: F
     With ``first``, the root has been counted at that price already, and the rest goes to the levels below.
     """
     tree, axes = gate.tree(), gate.domain.dimensions
-    growth = 2 ** (step * (axes - 1) / axes)  # so many more nodes does a box's border meet, a counted level on
     levels = range(0, tree.height + 1, step)
+    fanout = tree.level_start[step + 1] - tree.level_start[step] if tree.height else 1
+    growth = fanout ** ((axes - 1) / axes)  # so many more nodes does a box's border meet, a counted level on
     if isinstance(budget, NodeBudget):
         counted = np.isin(tree.node_level, levels)
-        prices = budget.grains(gate.boxes(), counted, gate.domain, int(part / gate.grain), gate.power)
+        prices = budget.grains(gate.boxes(), counted, gate.domain, GRAINS, gate.power)
         nodes = np.flatnonzero(prices)
-        gate.count_each(nodes, prices[nodes])
+        gate.count_each(nodes, prices[nodes], part / GRAINS)
         return
     parts = level_shares(budget, part, len(levels) - 1, growth ** (1 / (gate.power + 1)))
     if first is not None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.budget import exact_number
+from veilmap.amounts import exact_number
 from veilmap.domain import KEY_BITS
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures.gate import Budget, Gate, count_levels

@@ -20,6 +20,7 @@ RESERVE = 64  # an inner node leaves one part in so many to its children: nobody
 class Workload:
     """Prices that make the noise of the answers to some boxes smallest, summed over these boxes.
 
+    Of canonical answers, which add up the largest nodes inside a box: least squares then make them better still.
     A node that contributes to answers c times costs them c times its variance. With every path spending the whole
     budget, the least sum has a closed form: K_v^(1/3) = c_v^(1/3) + (Σ_children K)^(1/3), leaves first, and each
     node takes c_v^(1/3) / K_v^(1/3) of what its ancestors left (square roots for Gaussian noise). With

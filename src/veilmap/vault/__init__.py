@@ -4,15 +4,14 @@ Points enter through :func:`seal`; only a :class:`NoisyTree` comes out, through 
 """
 
 from veilmap.vault.dense import decay
-from veilmap.vault.gate import GRAINS, NoisyTree, measure, price_of
+from veilmap.vault.gate import NoisyTree, measure, price_of
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.median import private_median
 from veilmap.vault.noise import noise_variance
-from veilmap.vault.price import LaplacePrice, sharpness
+from veilmap.vault.price import LaplacePrice
 from veilmap.vault.sealed import Sealed, seal
 
 __all__ = [
-    "GRAINS",
     "Charge",
     "LaplacePrice",
     "Ledger",
@@ -24,5 +23,4 @@ __all__ = [
     "price_of",
     "private_median",
     "seal",
-    "sharpness",
 ]

@@ -9,20 +9,21 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.counting import sum_children
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.method import Method, Noise
-from veilmap.structures import Gate
-from veilmap.tree import CurveTree, CutTree, Flags, Parts, RegularTree, Tree
+from veilmap.structures import GRAINS, Gate
+from veilmap.tree import CutTree, Flags, Parts, RegularTree, Tree
 from veilmap.vault.dense import decay, looks_dense
 from veilmap.vault.entropy import Keys, current_keys
 from veilmap.vault.gaussian import concentrated
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.medians import exact_cuts, private_cuts
 from veilmap.vault.noise import exp_bounds
-from veilmap.vault.price import GaussianPrice, LaplacePrice, NoPrice, sharpness
+from veilmap.vault.price import GaussianPrice, LaplacePrice, NoPrice
 from veilmap.vault.rows import Rows
 from veilmap.vault.sampling import inner_epsilon
 from veilmap.vault.sealed import Sealed, silenced
@@ -30,13 +31,7 @@ from veilmap.vault.sealed import Sealed, silenced
 Ints = NDArray[np.int64]
 Progress = Callable[[float], None]
 
-PRICES = {
-    Noise.DISCRETE_LAPLACE: LaplacePrice,
-    Noise.DISCRETE_GAUSSIAN: GaussianPrice,
-    Noise.NONE: NoPrice,
-}
-GRAINS = 2**12
-"""Prices of single nodes are whole multiples of the budget divided by this: few different ones, and exact sums."""
+PRICES = dict(zip(Noise, (LaplacePrice, GaussianPrice, NoPrice), strict=True))
 MOST_NODES = 2**27
 
 
@@ -103,7 +98,11 @@ def _measure(
     exact: Ints | None = None  # counts of all nodes of the tree, until it grows
     lowering: tuple[Fraction, int] | None = None  # PrivTree's noise and step, once they are paid for
     said: tuple[int, Flags] | None = None  # what it said last, and of which level
+    # Counts of a regular tree need no rows in memory, unless people are to be told apart, or rows are to be
+    # read again and cannot be.
+    streams = not points.has_units and (points.again or getattr(method.structure, "stages", 1) == 1)
     noisy, spread, paid = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)  # by node
+    grain: Fraction | None = None  # what prices of single nodes are multiples of
     if not price.private:
         private = _must_be_allowed("Counts without noise", allow_nonprivate)
 
@@ -112,11 +111,8 @@ def _measure(
         if rows is None:
             rows = Rows(*points._rows(progress)).capped(most, keys)
             rows = rows.in_order() if domain.dimensions == 1 else rows
-            grown: Tree = CutTree.root(domain.side, domain.dimensions)
-            for parts in tree.splits if isinstance(tree, RegularTree) else ():
-                each = np.tile(np.array(parts, np.int64), (grown.level_start[-1] - grown.level_start[-2], 1))
-                grown = grown.split(each)
-                rows.split(grown, each)
+            if isinstance(tree, RegularTree):
+                rows.place(tree, domain.bits)
         return rows
 
     def grow(grown: Tree, follow: Callable[[Rows], None] | None) -> None:
@@ -130,9 +126,9 @@ def _measure(
         tree, exact = grown, None
 
     def refine(parts: Parts) -> None:
-        _must_be_parts(parts, tree, domain)
+        _must_be_parts(parts, domain)
         if isinstance(tree, RegularTree) and rows is None:
-            grown = tree.refine(parts)
+            grown = RegularTree(domain.side, domain.dimensions, (*tree.splits, parts))
             _must_be_countable(grown, domain)
             grow(grown, None)
         else:
@@ -152,10 +148,13 @@ def _measure(
         nonlocal tree, exact
         if rows is not None:
             raise BadInput("A tree can be shortened only before its first cut.")
-        _must_be_a_level(height, tree, spread)
+        if height not in range(1, tree.height + 1):
+            raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
+        if np.isfinite(spread[tree.level_start[height + 1] :]).any():
+            raise BadInput(f"A level below {height} has been counted: a tree cannot be shortened so far.")
         tree = tree.shortened(height)
         exact = None if exact is None else exact[: tree.size]
-        enlarge()
+        room_for(min(len(spread), tree.size))
 
     def follow(curve: int) -> None:
         nonlocal tree, order, rows
@@ -209,7 +208,7 @@ def _measure(
         return said[1].copy()
 
     def grid(parts: Parts, part: Fraction) -> Ints:
-        _must_be_parts(parts, tree, domain)
+        _must_be_parts(parts, domain)
         if order is not None or max(parts) > domain.side:
             raise BadInput(f"A grid has at most {domain.side} parts an axis here, and no curve.")
         ledger.charge("counts of a grid", price.mechanism, part)
@@ -222,7 +221,7 @@ def _measure(
         """Exact, of all nodes: they never leave this function's caller."""
         nonlocal exact
         if exact is None:
-            if rows is None and isinstance(tree, RegularTree) and not points.has_units:
+            if rows is None and isinstance(tree, RegularTree) and streams:
                 exact = np.zeros(tree.size, np.int64)
                 exact[tree.level(tree.height)] = points._count_leaves(tree, progress)
             else:
@@ -230,13 +229,12 @@ def _measure(
             sum_children(tree.first_child, exact, tree.level_start[-2])
         return exact
 
-    def enlarge() -> None:
+    def room_for(size: int) -> None:
         nonlocal noisy, spread, paid
-        if len(noisy) != tree.size:
-            old, more = min(len(noisy), tree.size), max(0, tree.size - len(noisy))
-            noisy = np.concatenate([noisy[:old], np.zeros(more, np.int64)])
-            spread = np.concatenate([spread[:old], np.full(more, np.inf)])
-            paid = np.concatenate([paid[:old], np.zeros(more, np.int64)])
+        old, more = min(len(noisy), size), max(0, size - len(noisy))
+        noisy = np.concatenate([noisy[:old], np.zeros(more, np.int64)])
+        spread = np.concatenate([spread[:old], np.full(more, np.inf)])
+        paid = np.concatenate([paid[:old], np.zeros(more, np.int64)])
 
     def publish(nodes: slice | Ints, part: Fraction) -> None:
         """The one place where counts turn into published numbers. They have been paid for."""
@@ -247,35 +245,41 @@ def _measure(
     def count(level: int, part: Fraction) -> Ints:
         if level not in range(tree.height + 1):
             raise BadInput(f"A tree of height {tree.height} has the levels 0 to {tree.height}, got {level!r} to count.")
-        enlarge()
+        room_for(max(len(spread), tree.level(level).stop))
         _must_be_uncounted(tree.level(level), spread, f"Level {level}")
         ledger.charge(f"counts of level {level}", price.mechanism, part)
         publish(tree.level(level), part)
         return noisy[tree.level(level)].copy()
 
     def count_leaves(part: Fraction) -> Ints:
-        enlarge()
+        room_for(tree.size)
         leaves = np.flatnonzero(tree.is_leaf)
         _must_be_uncounted(leaves, spread, "A leaf")
         ledger.charge("counts of the leaves", price.mechanism, part)
         publish(leaves, part)
         return noisy[leaves].copy()
 
-    def count_each(nodes: Ints, grains: Ints) -> Ints:
+    def count_each(nodes: Ints, grains: Ints, one: Fraction) -> Ints:
         """Every path pays for its own nodes: the ledger, for what the dearest path has come to cost."""
-        enlarge()
-        _must_be_uncounted(nodes, spread, "A node")
-        before = int(_along_paths(tree, paid).max())
+        nonlocal grain
+        room_for(tree.size)
+        if grain not in (None, one):
+            raise BadInput("The prices of single nodes are multiples of one and the same price.")
         if nodes.dtype != np.int64 or grains.shape != nodes.shape or len(np.unique(nodes)) < len(nodes):
             raise BadInput("Nodes to count are given once each, with one price for each.")
+        if nodes.min(initial=0) < 0 or nodes.max(initial=0) >= tree.size:
+            raise BadInput(f"The nodes of this tree are 0 to {tree.size - 1}.")
+        _must_be_uncounted(nodes, spread, "A node")
+        before = int(_along_paths(tree, paid).max())
         if grains.min(initial=1) < 1 or grains.max(initial=1) > GRAINS:
             raise BadInput(f"The price of a node is 1 to {GRAINS} grains.")
         paid[nodes] = grains
         dearer = int(_along_paths(tree, paid).max()) - before
         if dearer:
-            ledger.charge("counts of nodes, each at its own price", price.mechanism, dearer * total / GRAINS)
-        for grain in np.unique(grains).tolist():
-            publish(nodes[grains == grain], grain * total / GRAINS)
+            ledger.charge("counts of nodes, each at its own price", price.mechanism, dearer * one)
+        grain = one
+        for times in np.unique(grains).tolist():
+            publish(nodes[grains == times], times * one)
         return noisy[nodes].copy()
 
     def boxes() -> Tree:
@@ -284,9 +288,8 @@ def _measure(
     gate = Gate(
         domain,
         delta,
-        total / GRAINS,
         price.power,
-        lambda part: sharpness(price.variance(part)),
+        price.sharpness,
         lambda: tree,
         boxes,
         refine,
@@ -303,7 +306,7 @@ def _measure(
         count_each,
     )
     method.structure.grow(gate, total, method.budget)
-    enlarge()
+    room_for(tree.size)
     if not np.isfinite(spread[tree.is_leaf]).all():
         raise BadInput("A structure must count the leaves of its tree.")
     return NoisyTree(boxes(), noisy, spread, ledger.charges, private)
@@ -331,19 +334,10 @@ def _must_be_allowed(what: str, allow_nonprivate: bool) -> bool:
     return False
 
 
-def _must_be_parts(parts: Parts, tree: Tree, domain: Domain) -> None:
+def _must_be_parts(parts: Parts, domain: Domain) -> None:
     """A structure may be anyone's: a number that is none of these would send the kernels beyond their arrays."""
     if len(parts) != domain.dimensions or not all(type(n) is int and n >= 1 for n in parts):
         raise BadInput(f"A box is cut into 1 or more parts along each of {domain.dimensions} axes, got {parts!r}.")
-
-
-def _must_be_a_level(height: int, tree: Tree, spread: NDArray[np.float64]) -> None:
-    """Levels that were counted stay: their counts belong to their boxes."""
-    if height not in range(1, tree.height + 1):
-        raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
-    counted = int(tree.node_level[: len(spread)][np.isfinite(spread)].max(initial=0))
-    if counted > height:
-        raise BadInput(f"Level {counted} has been counted: a tree cannot be shortened to {height}.")
 
 
 def _must_be_uncounted(nodes: slice | Ints, spread: NDArray[np.float64], what: str) -> None:
@@ -351,10 +345,8 @@ def _must_be_uncounted(nodes: slice | Ints, spread: NDArray[np.float64], what: s
         raise BadInput(f"{what} has been counted already: a structure counts each node once.")
 
 
-def _must_be_countable(tree: Tree, domain: Domain) -> None:
+def _must_be_countable(tree: RegularTree, domain: Domain) -> None:
     """What counting needs of a regular tree is checked here."""
-    if not isinstance(tree, RegularTree):
-        return
     powers = all(n & (n - 1) == 0 for parts in tree.splits[:-1] for n in parts)
     if not powers or max(tree.grid(tree.height)) > domain.side:
         raise BadInput(

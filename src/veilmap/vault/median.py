@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from veilmap.budget import exact_epsilon, exact_number
+from veilmap.amounts import exact_epsilon, exact_number
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, near_misses
 from veilmap.vault.entropy import current_keys

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.errors import BadInput, near_misses
-from veilmap.kernels import ranks
+from veilmap.kernels import centres
 from veilmap.vault.entropy import Keys
 from veilmap.vault.exponential import exponential_cuts
 from veilmap.vault.noise import discrete_laplace
@@ -52,7 +52,7 @@ def mean_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, 
     - Each has noise for ε/2. The cut is made of these two noisy numbers and the box.
     """
     sums = np.empty(len(lo), np.int64)
-    ranks.sum_positions(values, start, lo, hi, STEPS, sums)
+    centres.sum_positions(values, start, lo, hi, STEPS, sums)
     count = np.diff(start) + discrete_laplace(epsilon / 2, len(lo), keys)
     total = sums + discrete_laplace(epsilon / 2 / (STEPS - 1), len(lo), keys)
     return mean_cut(count, total, lo, hi, STEPS)
@@ -68,7 +68,7 @@ def mean_cut(count: Ints, total: Ints, lo: Ints, hi: Ints, steps: int) -> Ints:
 def exact_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints) -> Ints:
     """The true medians. NOT private: for yardsticks that say so, and for nothing else."""
     cut = np.empty(len(lo), np.int64)
-    ranks.find_medians(values, start, lo, hi, cut)
+    centres.find_medians(values, start, lo, hi, cut)
     return cut
 
 

@@ -29,6 +29,10 @@ class LaplacePrice:
     def variance(self, part: Fraction) -> float:
         return noise_variance(part / self.rows)
 
+    def sharpness(self, part: Fraction) -> float:
+        """The ε of Laplace noise that is as small."""
+        return float(part / self.rows)
+
     def pure(self, part: Fraction) -> Fraction:
         """The ε for which any ε-private mechanism may be had."""
         return part
@@ -49,6 +53,9 @@ class GaussianPrice(LaplacePrice):
     def variance(self, part: Fraction) -> float:
         return gaussian_variance(self.rows**2 / (2 * part))
 
+    def sharpness(self, part: Fraction) -> float:
+        return 2 * math.sqrt(part) / self.rows
+
     def pure(self, part: Fraction) -> Fraction:
         return root_below(2 * part)  # ε is ε²/2-concentrated
 
@@ -66,8 +73,3 @@ class NoPrice(LaplacePrice):
 
     def variance(self, part: Fraction) -> float:
         return 0.0
-
-
-def sharpness(variance: float) -> float:
-    """The ε of Laplace noise with this variance."""
-    return math.sqrt(2 / variance) if variance else math.inf

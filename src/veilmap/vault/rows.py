@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.kernels.counting import follow_cuts, follow_parts
-from veilmap.tree import Tree
+from veilmap.tree import RegularTree, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
 
@@ -56,6 +56,12 @@ class Rows:
     @property
     def cells(self) -> list[Ints]:
         return self._cells
+
+    def place(self, tree: RegularTree, bits: int) -> None:
+        """From the root to the leaves of a regular tree, by the rule of ``add_axis``."""
+        self._node[:] = tree.level_start[-2]
+        for cells, parts, offsets in zip(self._cells, tree.grid(tree.height), tree.offsets(tree.height), strict=True):
+            self._node += offsets[((cells + 1) * parts - 1) >> bits]
 
     def cut(self, grown: Tree, axis: int, at: Ints) -> None:
         """Follow ``Tree.cut`` to the tree that it made."""

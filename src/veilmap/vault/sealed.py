@@ -27,6 +27,11 @@ class Sealed:
         self.has_units = most_rows is not None  # rows belong to units, and of each unit ...
         self.most_rows = most_rows or 1  # ... no more than this many are looked at
 
+    @property
+    def again(self) -> bool:
+        """Whether the points can be read more than once."""
+        return self._engine.again
+
     def __repr__(self) -> str:
         return f"Sealed({self.domain})"
 
