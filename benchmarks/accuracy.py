@@ -1,7 +1,8 @@
 """Median relative error on the road files, as a table: the quadtree family, or every method.
 
 python -m benchmarks.accuracy --epsilon 0.1 --height 10
-python -m benchmarks.accuracy --every --data road_dimacs_ny
+python -m benchmarks.accuracy --every --epsilon 0.5
+python -m benchmarks.accuracy --every --epsilon 0.5 --data road_dimacs_ny --kd-height 7
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ QUADTREES = (
     ("quad-opt", {}),
     ("quad-opt", {"prune": 32.0}),
 )
-PRUNED = {"prune": 32.0, "height": 8}  # as the paper grows its kd-trees
+PRUNED = {"prune": 32.0}  # as the paper grows its kd-trees
 EVERY = (
-    ("kd-pure", {"height": 8}),
+    ("kd-pure", {}),
+    ("kd-true", {}),
     ("kd-true", PRUNED),
     ("kd-hybrid", PRUNED),
     ("kd-standard", PRUNED),
     ("kd-noisymean", PRUNED),
-    ("kd-cell", {"height": 8}),
+    ("kd-cell", {}),
     ("hilbert-r", PRUNED),
     ("quad-opt", {}),
     ("quad-opt", {"prune": 32.0}),
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--data", default="road_west_cities", help="a road file's name")
     parser.add_argument("--epsilon", default="0.1")
     parser.add_argument("--height", type=int, default=10, help="of quadtrees")
+    parser.add_argument("--kd-height", type=int, default=8, help="of kd-trees and Hilbert R-trees")
     parser.add_argument("--repeats", type=int, default=3, help="releases a method; the mean of their medians is shown")
     parser.add_argument("--every", action="store_true", help="every method, not only quadtrees")
     args = parser.parse_args()
@@ -53,18 +56,16 @@ def main() -> None:
     shapes = [tuple(np.array(shape) / paper * (domain.hi - domain.lo)) for shape in PAPER_SHAPES]
     asked = [non_empty_queries(points, domain, shape) for shape in shapes]
     methods = EVERY if args.every else QUADTREES
-    print(f"{source}: epsilon {args.epsilon}, quadtrees of height {args.height}, 600 non-empty queries a shape,")
+    print(f"{source}: epsilon {args.epsilon}, height {args.height} (kd-trees {args.kd_height}), 600 queries a shape,")
     print(f"median relative error in per cent (mean of {args.repeats} releases), and its ratio to {methods[0][0]}\n")
     print("| method | " + " | ".join(f"{w:g} × {h:g}" for w, h in PAPER_SHAPES) + " |")
     print("|---" * (1 + len(PAPER_SHAPES)) + "|")
     first = None
     for method, options in methods:
-        height = {"height": args.height} if method.startswith("quad") else {}
+        height = {"quad": args.height, "kd": args.kd_height, "hilbert": args.kd_height}.get(method.split("-")[0])
         errors = np.zeros(len(shapes))
         for _ in range(args.repeats):
-            made = vm.release(
-                points, domain, args.epsilon, method=method, allow_nonprivate=True, **{**height, **options}
-            )
+            made = vm.release(points, domain, args.epsilon, method, height, allow_nonprivate=True, **options)
             for k, (boxes, truth) in enumerate(asked):
                 errors[k] += np.median(np.abs(made.count(boxes).estimate - truth) / truth) / args.repeats
         first = errors if first is None else first

@@ -111,7 +111,7 @@ def main() -> None:
         tree.count(boxes[:20_000])  # builds its tables
         seconds = best_of(3, lambda tree=tree: tree.count(boxes[:100_000]).estimate)[0]
         report.row(
-            f"box counts a second, {method}, one core", f"{1e-1 / seconds:.0f} k", "≥ 200 k", 1e5 / seconds >= 2e5
+            f"box counts a second, {method}, one core", f"{1e2 / seconds:.0f} k", "≥ 200 k", 1e5 / seconds >= 2e5
         )
         seconds = best_of(3, lambda tree=tree: tree.count(boxes[:20_000]).high)[0]
         report.row("the same with error bars", f"{2e1 / seconds:.0f} k", "≥ 20 k", 2e4 / seconds >= 2e4)

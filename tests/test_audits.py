@@ -111,6 +111,6 @@ def test_audit_of_gaussian_noise_allows_for_delta(monkeypatch: pytest.MonkeyPatc
         assert audited(method, delta=delta, runs=200) <= CLAIM
     price = importlib.import_module("veilmap.vault.price")
     true = price.discrete_gaussian
-    monkeypatch.setattr(price, "discrete_gaussian", lambda variance, n, keys: true(variance / 16, n, keys))
+    monkeypatch.setattr(price, "discrete_gaussian", lambda variance, n, keys: true(variance / 400, n, keys))
     with fixed_entropy(55):
         assert audited(method, delta=delta, runs=200) > CLAIM

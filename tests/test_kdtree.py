@@ -15,12 +15,14 @@ from auditor import least_epsilon
 from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.method import Estimate, Method, named
+from veilmap.method import Estimate, Method, Noise, named
 from veilmap.structures import KdTree, Quadtree
 from veilmap.testing import fixed_entropy
 from veilmap.tree import Tree
-from veilmap.vault import NoisyTree, Sealed, measure, seal
-from veilmap.vault.medians import exponential_cuts
+from veilmap.vault import NoisyTree, Sealed, measure, medians, price, seal
+from veilmap.vault.exponential import exponential_cuts
+from veilmap.vault.gaussian import concentrated
+from veilmap.vault.sampling import inner_epsilon
 
 GATE = sys.modules[measure.__module__]
 EPSILON = Fraction(1, 3)
@@ -44,9 +46,9 @@ def grown(structure: KdTree, axes: int, points: object = None, budget: object = 
 def split(noisy: NoisyTree) -> tuple[list[Fraction], list[Fraction]]:
     """What the medians cost, and what the counts cost."""
     kinds = ("exponential", "discrete-laplace")
-    medians, counts = ([c.epsilon for c in noisy.charges if c.mechanism == kind] for kind in kinds)
-    assert len(medians) + len(counts) == len(noisy.charges)
-    return medians, counts
+    cuts, counts = ([c.epsilon for c in noisy.charges if c.mechanism == kind] for kind in kinds)
+    assert len(cuts) + len(counts) == len(noisy.charges)
+    return cuts, counts
 
 
 def measured_levels(noisy: NoisyTree) -> list[int]:
@@ -70,11 +72,11 @@ def leaf_counts(tree: Tree, points: NDArray[np.float64], side: int) -> list[int]
 @pytest.mark.parametrize(("switch", "with_medians"), [("all", 3), ("half", 1), (2, 2), (0, 0), (9, 3)])
 def test_every_path_spends_exactly_epsilon(axes: int, fanout: int | None, switch: object, with_medians: int) -> None:
     noisy = grown(KdTree(3, switch=switch, fanout=fanout), axes)
-    medians, counts = split(noisy)
-    assert sum(medians) + sum(counts) == EPSILON  # each charge is met once on every path from the root
-    assert sum(medians) == (EPSILON * Fraction(3, 10) if with_medians else 0)
-    assert len(set(medians)) <= 1
-    assert len(medians) == with_medians * (1 if fanout == 2 else axes)
+    cuts, counts = split(noisy)
+    assert sum(cuts) + sum(counts) == EPSILON  # each charge is met once on every path from the root
+    assert sum(cuts) == (EPSILON * Fraction(3, 10) if with_medians else 0)
+    assert len(set(cuts)) <= 1
+    assert len(cuts) == with_medians * (1 if fanout == 2 else axes)
     assert len(counts) == 4
 
 
@@ -89,24 +91,81 @@ def test_medians_are_charged_for_before_the_counts_and_by_level() -> None:
 @pytest.mark.parametrize("budget", [Uniform(), LeafOnly(), Levels([1, 0, 2])], ids=lambda b: type(b).__name__)
 def test_any_budget_shares_what_medians_leave(budget: object) -> None:
     noisy = grown(KdTree(2, median_share="0.2"), 2, budget=budget)
-    medians, counts = split(noisy)
-    assert sum(medians) == EPSILON / 5
+    cuts, counts = split(noisy)
+    assert sum(cuts) == EPSILON / 5
     assert sum(counts) == EPSILON * 4 / 5
-    shares = budget.weights(2, 2)
+    shares = budget.weights(2, 1.0)
     assert measured_levels(noisy) == [2 * level for level, share in enumerate(shares) if share]
 
 
 def test_refused_charge_of_medians_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr(GATE, "exponential_cuts", lambda *args: drawn.append(args))
+    monkeypatch.setattr(GATE, "private_cuts", lambda *args: drawn.append(args))
 
     class Greedy(KdTree):
         def grow(self, gate, epsilon, budget) -> None:
-            gate.medians(0, 2 * epsilon)
+            gate.medians(0, 2 * epsilon, Fraction(0), "exponential")
 
     with pytest.raises(vm.BudgetSpent, match="medians of level 0"):
         grown(Greedy(1), 1)
     assert not drawn
+
+
+def asked_of_medians(monkeypatch: pytest.MonkeyPatch, method: Method, delta: Fraction = Fraction(0)) -> list[tuple]:
+    """Mechanism, ε and δ of every set of medians that a method asks for."""
+    asked = []
+
+    def cuts(mechanism, values, start, lo, hi, epsilon, chance, keys):
+        asked.append((mechanism, epsilon, chance))
+        return (lo + hi) // 2
+
+    monkeypatch.setattr(GATE, "private_cuts", cuts)
+    noisy = measure(seal(skewed(2), space(2)), method, EPSILON, delta=delta)
+    return [noisy.charges, *asked]
+
+
+CHANCE = Fraction(1, 10**6)
+
+
+@pytest.mark.parametrize("sample", [None, Fraction(1, 10)])
+@pytest.mark.parametrize("median", ["exponential", "exponential-paper", "noisy-mean", "smooth-sensitivity"])
+def test_medians_of_a_sample_share_what_it_is_worth(monkeypatch: pytest.MonkeyPatch, median: str, sample: object) -> None:
+    delta = CHANCE if median == "smooth-sensitivity" else Fraction(0)
+    charges, *asked = asked_of_medians(monkeypatch, Method(structure=KdTree(2, median=median, sample=sample)), delta)
+    part, rate = EPSILON * Fraction(3, 10), sample or 1
+    worth = part if sample is None else inner_epsilon(sample, part)
+    assert asked == [(median, worth / 4, delta / rate / 4)] * 4
+    paid = [c for c in charges if c.mechanism == median]
+    assert sum(c.epsilon for c in paid) == part
+    assert sum(c.delta for c in paid) == delta
+    assert len(paid) == (4 if sample is None else 1)
+    assert sum(c.epsilon for c in charges) == EPSILON
+
+
+@pytest.mark.parametrize("median", ["exponential", "noisy-mean"])
+def test_medians_of_a_concentrated_release_spend_what_rho_buys(monkeypatch: pytest.MonkeyPatch, median: str) -> None:
+    """ε²/2 of ρ for anything ε-private, and only ε²/8 for an exponential mechanism."""
+    method = Method(structure=KdTree(2, median=median), noise=Noise.DISCRETE_GAUSSIAN)
+    charges, *asked = asked_of_medians(monkeypatch, method, CHANCE)
+    rho = concentrated(EPSILON, CHANCE)
+    assert sum(c.rho for c in charges) == rho
+    by_eight = median == "exponential"
+    for _, epsilon, chance in asked:
+        assert chance == 0
+        assert epsilon**2 / (8 if by_eight else 2) <= rho * Fraction(3, 10) / 4
+        assert float(epsilon**2 / (8 if by_eight else 2)) == pytest.approx(float(rho * Fraction(3, 10) / 4), rel=1e-9)
+
+
+def test_exact_medians_are_free_and_not_private() -> None:
+    method = Method(structure=KdTree(2, median="exact", sample="1/2"))
+    with pytest.raises(BadInput, match="Exact medians are not private"):
+        measure(seal(skewed(2), space(2)), method, EPSILON)
+    noisy = measure(seal(skewed(2), space(2)), method, EPSILON, allow_nonprivate=True)
+    assert not noisy.private
+    assert split(noisy)[0] == []
+    assert sum(split(noisy)[1]) == EPSILON
+    counts = leaf_counts(noisy.tree, skewed(2), space(2).side)
+    assert max(counts) - min(counts) <= 2  # of 2,000 rows in 16 boxes
 
 
 # --- where it cuts ----------------------------------------------------------------------------------------------
@@ -165,7 +224,7 @@ def test_below_the_switch_boxes_are_cut_in_the_middle() -> None:
 
 
 def test_counts_are_those_of_the_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GATE, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
     for axes in AXES:
         noisy, points = grown(KdTree(2), axes), skewed(axes)
         assert noisy.noisy_count[noisy.tree.is_leaf].tolist() == leaf_counts(noisy.tree, points, space(axes).side)
@@ -279,10 +338,11 @@ ROWS, ONE_MORE, LITTLE = (1,), (0, 1), 4  # one row more makes the first of 15 c
 class KnownCells:
     """Rows whose cells are known: an audit draws thousands of releases, and reading rows is not its subject."""
 
-    rows: tuple[int, ...]
+    known: tuple[int, ...]
+    again: bool = True
 
-    def cells(self, domain: object, progress: object) -> list[NDArray[np.int64]]:
-        return [np.array(self.rows, np.int64)]
+    def rows(self, domain: object, progress: object) -> tuple[list[NDArray[np.int64]], None]:
+        return [np.array(self.known, np.int64)], None
 
 
 def audited() -> float:
@@ -303,7 +363,7 @@ def test_audit_finds_no_more_than_the_claim() -> None:
 
 
 def test_audit_catches_medians_that_are_twice_as_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GATE, "exponential_cuts", lambda *args: exponential_cuts(*args[:4], 2 * args[4], args[5]))
+    monkeypatch.setattr(medians, "exponential_cuts", lambda *args: exponential_cuts(*args[:4], 2 * args[4], args[5]))
     with fixed_entropy(41):
         bound = audited()
     print(f"medians twice as sharp: epsilon ≥ {bound:.3f} of {CLAIM}")

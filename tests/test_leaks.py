@@ -35,10 +35,9 @@ from numpy.typing import NDArray
 import veilmap as vm
 from veilmap.errors import VeilmapError
 from veilmap.testing import fixed_entropy
-from veilmap.vault import Sealed, measure, seal
+from veilmap.vault import Sealed, measure, price, seal
 from veilmap.vault.noise import _probabilities
 
-GATE = sys.modules[measure.__module__]
 DOMAIN = vm.Domain({"lon": (-8.0, 8.0), "lat": (32.0, 48.0)}, bits=2)  # 4 by 4 cells at the finest
 EPSILON = "0.00001"  # noise of some hundred thousands, on counts of a few thousands
 LEAF_COUNTS = (1009, 1499, 1867, 2053, 2371, 2749, 3089, 3467, 3851, 4219, 4621, 5003, 5431, 5839, 6229, 6661)
@@ -232,6 +231,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "noisy counts": {"method": "quad-baseline", "height": 2},
     "pruned": {"height": 2, "prune": 32},
     "unmeasured levels": {"method": vm.Method(structure=vm.Quadtree(2), budget=vm.Levels([0, 0, 1]))},
+    "medians": {"method": "kd-standard", "height": 2},
+    "medians of a sample": {"method": "kd-noisymean", "height": 2, "sample": "0.5"},
+    "curve": {"method": "hilbert-r", "height": 1},
+    "noisy grid": {"method": "kd-cell", "height": 2},
+    "adaptive grid": {"method": "adaptive-grid"},
+    "privtree": {"method": "privtree"},
+    "gaussian": {"height": 2, "noise": "discrete-gaussian", "delta": "1e-9"},
+    "people": {"method": "kd-hybrid", "height": 2, "unit": np.arange(sum(LEAF_COUNTS)) // 7, "max_rows_per_unit": 7},
 }
 WHOLE = [[-8.0, 32.0, 8.0, 48.0], [-7.5, 33.0, 1.25, 47.0]]
 
@@ -388,7 +395,7 @@ def test_watch_finds_a_leak_in_a_file(points: NDArray[np.float64], watch: Watch,
 
 def test_exact_tree_would_be_found(monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch) -> None:
     """A release without noise: every place that could hold a count does, and the walker says so."""
-    monkeypatch.setattr(GATE, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
     assert Walker(watch).walk(publish(points, height=2), "release").found
 
 
@@ -530,18 +537,25 @@ def secrets_in(error: BaseException, watch: Watch) -> list[str]:
 class FailingEngine:
     """Breaks in the middle, quoting a row, as libraries do."""
 
-    rows: NDArray[np.float64] = field(repr=False)
+    points: NDArray[np.float64] = field(repr=False)
     kind: type[BaseException]
+    again: bool = True
 
     def count_leaves(self, domain: object, tree: object, progress: object) -> NDArray[np.int64]:
-        raise self.kind(f"cannot convert {self.rows[0, 0]!r} in row {len(self.rows)}")
+        raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
+
+    def rows(self, domain: object, progress: object) -> tuple[list[NDArray[np.int64]], None]:
+        raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
 
 
+@pytest.mark.parametrize("structure", [vm.Quadtree(1), vm.KdTree(1)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("kind", [ValueError, OSError, pa.ArrowInvalid, RuntimeError, ZeroDivisionError])
-def test_failing_engine_tells_nothing(points: NDArray[np.float64], watch: Watch, kind: type[Exception]) -> None:
+def test_failing_engine_tells_nothing(
+    points: NDArray[np.float64], watch: Watch, kind: type[Exception], structure: Any
+) -> None:
     sealed = Sealed(FailingEngine(points.copy(), kind), DOMAIN)
-    with pytest.raises(VeilmapError) as caught:
-        measure(sealed, vm.Method(structure=vm.Quadtree(1)), Fraction(1))
+    with pytest.raises(VeilmapError, match=kind.__name__) as caught:
+        measure(sealed, vm.Method(structure=structure), Fraction(1))
     assert secrets_in(caught.value, watch) == []
 
 
@@ -551,16 +565,17 @@ def test_failing_engine_would_be_seen(points: NDArray[np.float64], watch: Watch)
     assert secrets_in(caught.value, watch)
 
 
+@pytest.mark.parametrize("method", ["quad-opt", "kd-standard", "kd-cell"])
 @pytest.mark.parametrize("kind", [VeilmapError, MemoryError, KeyboardInterrupt, ValueError])
 def test_error_while_counts_are_open_tells_nothing(
-    monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch, kind: type[BaseException]
+    monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch, kind: type[BaseException], method: str
 ) -> None:
     def fail(*arguments: object) -> None:
         raise kind("while the counts are there")
 
-    monkeypatch.setattr(GATE, "discrete_laplace", fail)
+    monkeypatch.setattr(price, "discrete_laplace", fail)
     with pytest.raises((VeilmapError, MemoryError, KeyboardInterrupt)) as caught:
-        publish(points, height=2)
+        publish(points, height=2, method=method)
     assert secrets_in(caught.value, watch) == []
 
 
@@ -581,6 +596,11 @@ BAD_CALLS: dict[str, Any] = {
     "height": lambda points: publish(points, height=99),
     "method": lambda points: publish(points, method="quad-optt"),
     "budget": lambda points: publish(points, method=vm.Method(structure=vm.Quadtree(2), budget=vm.Levels([1, 1]))),
+    "no height": lambda points: publish(points, method="privtree", height=2),
+    "not private": lambda points: publish(points, method="kd-pure", height=1),
+    "no delta": lambda points: publish(points, noise="discrete-gaussian"),
+    "fewer people": lambda points: publish(points, unit=np.arange(51), max_rows_per_unit=2),
+    "people without a limit": lambda points: publish(points, unit=np.arange(len(points))),
     "folder": lambda points: publish(points).save("/no/such/folder/release.parquet"),
 }
 

@@ -104,8 +104,7 @@ def prices(release: vm.Release, variance: Callable[[Fraction], float]) -> tuple[
         elif charge.what == "counts of the leaves":
             nodes = np.flatnonzero(tree.is_leaf).tolist()
         elif "its own price" in charge.what:
-            total = concentrated(EPSILON, DELTA) if charge.rho else EPSILON
-            known = {variance(grain * total / GRAINS): grain * total / GRAINS for grain in range(1, GRAINS + 1)}
+            known = {variance(grain * part / GRAINS): grain * part / GRAINS for grain in range(1, GRAINS + 1)}
             cost |= {int(v): known[spread[v]] for v in np.flatnonzero(np.isfinite(spread))}
             continue
         else:
@@ -422,11 +421,7 @@ def test_budgets_go_with_every_tree_of_a_known_height(name: str, axes: int, budg
     variance = (lambda part: gaussian_variance(1 / (2 * part))) if delta else noise_variance
     (spent,) = spent_along_paths(release, variance)  # every path the same
     assert release.privacy.spent == spent
-    if "workload" in budget:  # whole grains: less than one of them may be left over
-        assert total - total / GRAINS < spent <= total
-        assert spent == total or name != "quad-opt"
-    else:
-        assert spent == total
+    assert spent == total
     assert Method.from_json(json.loads(json.dumps(method.to_json()))) == method
     assert np.isfinite(release.count(some_boxes(axes)).stderr).all()
 

@@ -49,7 +49,6 @@ def test_grids_have_the_published_sizes(epsilon: Fraction) -> None:
     assert len(set(m2)) > 1 or epsilon < 1
 
 
-@pytest.mark.xfail(strict=True, reason="cells that are given are raised to the 10 a side of a grid that chooses")
 def test_a_grid_may_have_its_cells_given() -> None:
     assert released(Method(structure=UniformGrid(7))).estimates.tree.size == 1 + 49
     with pytest.raises(BadInput, match="1 or more cells"):

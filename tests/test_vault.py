@@ -671,6 +671,608 @@ def test_counts_of_kd_trees_are_exact_before_noise(method: str, axes: int, bits:
     assert sum(c.epsilon for c in noisy.charges) == HALF
 
 
+# --- prices of single nodes -------------------------------------------------------------------------------------
+
+ONE = HALF / GRAINS
+
+
+def asked_each(gate: Gate, *prices: tuple[int, int]) -> None:
+    nodes, grains = np.array(prices, np.int64).reshape(-1, 2).T
+    gate.count_each(nodes.copy(), grains.copy(), ONE)
+
+
+@pytest.mark.usefixtures("silence")
+def test_prices_on_different_paths_do_not_add_up_and_along_a_path_they_do() -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        asked_each(gate, (0, 96))
+        asked_each(gate, (1, 4000), (2, 17))
+        asked_each(gate, (3, 4000), (4, 1))  # another path, no dearer than the first: it costs nothing more
+
+    noisy = grown(steps)
+    assert [c.epsilon for c in noisy.charges] == [96 * ONE, 4000 * ONE]  # 4096 grains in all
+    assert noisy.noise_variance.tolist() == [noise_variance(n * ONE) for n in (96, 4000, 17, 4000, 1)]
+    assert noisy.noisy_count.tolist() == naive_counts(some_points(), SQUARE, noisy)
+
+    def too_dear(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        asked_each(gate, (1, 4000), (2, 17), (3, 4000), (4, 1))
+        asked_each(gate, (0, 97))  # on every path, also on the dearest
+
+    with pytest.raises(BudgetSpent, match="each at its own price needs epsilon=.* but only"):
+        grown(too_dear)
+
+
+@pytest.mark.usefixtures("silence")
+@settings(max_examples=40)
+@given(
+    calls=st.lists(st.dictionaries(st.integers(0, 20), st.sampled_from([1, 900, 1700, 2500, GRAINS])), max_size=5),
+    level=st.sampled_from([None, 0, 1, 2]),
+)
+def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: int | None) -> None:
+    """Any nodes at any prices, call after call: what is let through is what the dearest path can afford."""
+    log: list[tuple[dict[int, int], bool]] = []
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        in_turn(gate, ("refine", (2, 2)), ("refine", (2, 2)))
+        _ = None if level is None else gate.count(level, epsilon / 4)
+        for call in calls:
+            try:
+                asked_each(gate, *call.items())
+                log.append((call, True))
+            except (BudgetSpent, BadInput):
+                log.append((call, False))
+        raise BadInput("That was all.")
+
+    ledgers: list[Ledger] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GATE, "Ledger", lambda *given: ledgers.append(Ledger(*given)) or ledgers[-1])
+        with pytest.raises(BadInput, match="That was all"):
+            grown(steps)
+    above = {v: [0, *([1 + (v - 5) // 4] if v > 4 else []), *([v] if v else [])] for v in range(21)}
+    levels = {0: {0}, 1: set(range(1, 5)), 2: set(range(5, 21))}
+    counted, paid = set(levels.get(level, ())) if level is not None else set(), dict.fromkeys(range(21), 0)
+    for call, through in log:
+        then = {**paid, **call}
+        dearest = max(sum(then[u] for u in above[v]) for v in above)
+        fits = dearest * ONE <= (HALF if level is None else HALF * 3 / 4) and not counted & set(call)
+        assert through == fits
+        if through:
+            counted, paid = counted | set(call), then
+    spent = max(sum(paid[u] for u in above[v]) for v in above) * ONE
+    assert ledgers[0].left == HALF - spent - (0 if level is None else HALF / 4)
+
+
+BAD_PRICES = {
+    "negative node": ([1, 2, 3, 4, -1], [1, 1, 1, 1, GRAINS]),
+    "only a negative node": ([-1], [1]),
+    "node beyond": ([1, 5], [1, 1]),
+    "twice": ([1, 1], [1, GRAINS]),
+    "twice in one of two rows": ([[1, 1]], [[GRAINS, 1]]),
+    "two rows": ([[1, 2], [3, 4]], [[1, 1], [1, 1]]),
+    "a price for all": ([1, 2], 1),
+    "fewer prices": ([1, 2], [1]),
+    "no price": ([1, 2], [1, 0]),
+    "negative price": ([1, 2], [1, -1]),
+    "above all": ([1, 2], [1, GRAINS + 1]),
+    "parts of grains": ([1, 2], [1.9, 1.9]),
+    "floats": ([1.0, 2.0], [1, 1]),
+    "flags": ([True, False, False, False, False], [1, 1, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("noise", [Noise.DISCRETE_LAPLACE, Noise.DISCRETE_GAUSSIAN], ids=lambda n: n.value)
+@pytest.mark.parametrize(("nodes", "grains"), BAD_PRICES.values(), ids=BAD_PRICES)
+def test_nodes_are_given_once_each_with_one_price(
+    nodes: object, grains: object, noise: Noise, keys: CountedKeys
+) -> None:
+    """Otherwise a node might be published at one price and paid at another."""
+
+    def steps(gate: Gate, total: Fraction) -> None:
+        gate.refine((2, 2))
+        gate.count_each(np.array(nodes), np.array(grains), total / GRAINS)
+        gate.count_leaves(total / 8)
+
+    with pytest.raises((BadInput, VaultFailure)):
+        grown(steps, noise=noise, delta=Fraction(1, 10**6))
+    assert not keys.drawn
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda gate: asked_each(gate, (1, 1)),
+        lambda gate: asked_each(gate, (3, 1), (1, 1)),
+        lambda gate: gate.count(1, EIGHTH),
+        lambda gate: gate.count_leaves(EIGHTH),
+    ],
+    ids=["each", "each, among others", "level", "leaves"],
+)
+def test_node_counted_twice_is_refused(second: Callable[[Gate], object]) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        asked_each(gate, (1, 1), (2, 1))
+        second(gate)
+
+    with pytest.raises(BadInput, match="has been counted already: a structure counts each node once"):
+        grown(steps)
+
+
+@pytest.mark.parametrize("other", [ONE * 2, ONE / 2, float(ONE), 0, -ONE], ids=str)
+def test_prices_of_single_nodes_have_one_unit(other: object) -> None:
+    """Sums along a path are sums of whole numbers of it."""
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        asked_each(gate, (0, 1))
+        gate.count_each(np.array([1]), np.array([1]), other)  # type: ignore[arg-type]
+
+    with pytest.raises((BadInput, BudgetSpent, VaultFailure)):
+        grown(steps)
+
+
+# --- splits, cuts here and there, curves, grids -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("units", [False, True])
+@pytest.mark.parametrize("first", ["", "refine", "sample", "grid"])
+def test_leaves_on_any_level_are_counted_right(first: str, units: bool) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 1)) if first == "refine" else None
+        gate.sample(HALF, EIGHTH, NONE, "exponential") if first == "sample" else None
+        gate.grid((3, 5), EIGHTH) if first == "grid" else None
+        boxes = gate.tree().size // 2 + 1
+        gate.split(np.array([[3, 2], [0, 7]])[:boxes])
+        gate.cut(1, np.where(np.arange(6) % 2, middle(gate, 1), -5), np.arange(6) % 2 == 1)
+        gate.split(np.array([[2, 2], [1, 0], [0, 0], [1, 5], [1, 1], [40, 1]]))
+        gate.count(0, EIGHTH)
+        gate.count_leaves(EIGHTH)
+
+    points = some_points()
+    sealed = seal(points, SQUARE, *((np.arange(500), 1) if units else ()))
+    noisy = measure(sealed, Method(structure=Grown(steps)), HALF)
+    tree, leaf = noisy.tree, noisy.tree.is_leaf
+    want = np.array(naive_counts(points, SQUARE, noisy))
+    assert noisy.noisy_count[leaf].tolist() == want[leaf].tolist()
+    assert noisy.noisy_count[leaf].sum() == noisy.noisy_count[0] == 500
+    assert len(set(tree.node_level[leaf].tolist())) >= 3
+    assert np.isinf(noisy.noise_variance[1:][~leaf[1:]]).all()
+    assert noisy.charges[-1] == Charge("counts of the leaves", "discrete-laplace", EIGHTH)
+
+
+SMALL = Domain({"x": (0, 1), "y": (0, 1)}, bits=3)
+SPLITS = {
+    "more parts than cells": [[9, 1]],
+    "one box too many": [[2, 2], [2, 2]],
+    "one axis": [[2]],
+    "flat": [2, 2],
+    "negative": [[2, -1]],
+    "floats": [[2.0, 2.0]],
+    "flags": [[True, True]],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("parts", SPLITS.values(), ids=SPLITS)
+@pytest.mark.parametrize("cut_first", [False, True])
+def test_split_into_impossible_parts_is_refused(parts: object, cut_first: bool, keys: CountedKeys) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.cut(0, np.array([8]), np.array([False])) if cut_first else None
+        gate.split(np.array(parts))
+        gate.count_leaves(epsilon)
+
+    with pytest.raises((BadInput, VaultFailure)):
+        grown(steps, domain=SMALL)
+    assert not keys.drawn
+
+
+@pytest.mark.usefixtures("silence")
+def test_small_boxes_may_have_empty_parts() -> None:
+    """A box may be split into as many parts as the domain has cells, however few it has itself."""
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.split(np.array([[8, 3]]))
+        gate.split(np.tile([[8, 8]], (24, 1)))
+        gate.count_leaves(epsilon)
+
+    noisy = grown(steps, domain=SMALL)
+    assert noisy.noisy_count[noisy.tree.is_leaf].tolist() == [
+        n for n, leaf in zip(naive_counts(some_points(), SMALL, noisy), noisy.tree.is_leaf, strict=True) if leaf
+    ]
+    assert noisy.noisy_count.sum() == 500
+
+
+@pytest.mark.parametrize("axis", [2, -3, None, "x"])
+def test_axis_that_is_not_there_is_refused(axis: object, keys: CountedKeys) -> None:
+    for step in (
+        lambda gate: gate.cut(axis, np.array([3]), None),
+        lambda gate: gate.medians(axis, EIGHTH, NONE, "exponential"),
+    ):
+        with pytest.raises((BadInput, VaultFailure)):
+            grown(lambda gate, epsilon, step=step: step(gate))  # type: ignore[misc]
+    assert not keys.drawn
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("order", [1, 2, 8])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_ranges_of_a_curve_are_counted_right(order: int, axes: int) -> None:
+    domain = Domain({f"a{k}": (0, 1) for k in range(axes)}, bits=8)
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.follow(order)
+        assert (gate.tree().lo.tolist(), gate.tree().hi.tolist()) == ([[0]], [[2 ** (axes * order)]])
+        gate.cut(0, gate.medians(0, EIGHTH, NONE, "exponential"), None)
+        gate.cut(0, middle(gate, 0), np.array([False, True]))
+        gate.cut(0, gate.tree().hi[3:, 0].copy(), None)  # all on one side
+        assert isinstance(gate.boxes(), CurveTree)
+        gate.count(0, EIGHTH)
+        gate.count_leaves(EIGHTH)
+
+    points = some_points(axes=axes)
+    noisy = measure(seal(points, domain), Method(structure=Grown(steps)), HALF)
+    cells = np.minimum(np.floor(points.T * domain.side), domain.side - 1).astype(np.int64) >> (8 - order)
+    along = np.empty(len(points), np.int64)
+    hilbert_keys(cells, order, along)
+    assert isinstance(noisy.tree, CurveTree)
+    ranges = zip(noisy.tree.keys.lo[:, 0], noisy.tree.keys.hi[:, 0], strict=True)
+    want = [int(((lo <= along) & (along < hi)).sum()) for lo, hi in ranges]
+    assert noisy.noisy_count[0] == want[0] == 500
+    leaf = noisy.tree.is_leaf
+    assert noisy.noisy_count[leaf].tolist() == np.array(want)[leaf].tolist()
+
+
+BEFORE: dict[str, Callable[[Gate], object]] = {
+    "cut": lambda gate: gate.cut(0, np.array([3]), None),
+    "a cut of nothing": lambda gate: gate.cut(0, np.array([3]), np.array([False])),
+    "refine": lambda gate: gate.refine((2, 2)),
+    "refine into one": lambda gate: gate.refine((1, 1)),
+    "split": lambda gate: gate.split(np.array([[2, 2]])),
+    "medians": lambda gate: gate.medians(0, EIGHTH, NONE, "exponential"),
+    "count": lambda gate: gate.count(0, EIGHTH),
+    "grid": lambda gate: gate.grid((2, 2), EIGHTH),
+    "sample": lambda gate: gate.sample(HALF, EIGHTH, NONE, "exponential"),
+    "follow": lambda gate: gate.follow(4),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_curve_comes_first(before: Callable[[Gate], object]) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        before(gate)
+        gate.follow(4)
+        gate.count_leaves(EIGHTH)
+
+    with pytest.raises(BadInput, match="laid along a curve before anything else is done with it"):
+        grown(steps)
+
+
+@pytest.mark.parametrize("order", [0, -1, 4, 2.5, None, "2"], ids=str)
+def test_curve_of_an_order_that_does_not_fit_is_refused(order: object) -> None:
+    with pytest.raises(BadInput, match="A Hilbert curve here has an order from 1 to 3, and 2 or more axes"):
+        grown(lambda gate, epsilon: gate.follow(order), domain=SMALL)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("what", ["refine", "split", "grid"])
+def test_curve_is_only_cut(what: str, keys: CountedKeys) -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.follow(3)
+        asked = {"refine": [(2, 2)], "split": [np.array([[2]])], "grid": [(2, 2), EIGHTH]}
+        getattr(gate, what)(*asked[what])
+        gate.count_leaves(EIGHTH)
+
+    with pytest.raises(BadInput, match=r"a curve only by cuts|and no curve"):
+        grown(steps)
+    assert not keys.drawn
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("parts", [(1, 1), (3, 5), (8, 8)], ids=str)
+def test_grid_is_counted_right_whatever_the_tree(parts: tuple[int, int]) -> None:
+    seen: list[NDArray[np.int64]] = []
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        seen.append(gate.grid(parts, EIGHTH))
+        gate.cut(1, np.array([3]), None)
+        seen.append(gate.grid(parts, EIGHTH))
+        gate.count_leaves(EIGHTH)
+
+    noisy = grown(steps, domain=SMALL)
+    cells = np.floor(some_points() * 8)
+    edges = [[-0.5 + k * 8 // n for k in range(n + 1)] for n in parts]
+    want = np.histogram2d(*cells.T, bins=edges)[0].ravel().tolist()
+    assert [counts.tolist() for counts in seen] == [want, want]
+    assert [c.what for c in noisy.charges] == ["counts of a grid", "counts of a grid", "counts of the leaves"]
+
+
+@pytest.mark.parametrize("parts", [(9, 1), (0, 2), (-1, 2), (2,), (2, 2, 2), (2.0, 2), (True, 2)], ids=str)
+def test_grid_of_impossible_parts_is_refused(parts: tuple[object, ...], keys: CountedKeys) -> None:
+    with pytest.raises(BadInput, match=r"1 or more parts along each of 2 axes|at most 8 parts an axis"):
+        grown(lambda gate, epsilon: gate.grid(parts, EIGHTH), domain=SMALL)  # type: ignore[arg-type]
+    assert not keys.drawn
+
+
+# --- samples ----------------------------------------------------------------------------------------------------
+
+
+def test_medians_on_a_sample_spend_what_the_sample_is_worth() -> None:
+    left: list[Fraction] = []
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        left.append(gate.sample(Fraction(1, 100), EIGHTH, NONE, "exponential"))
+        gate.cut(0, gate.medians(0, left[0] / 2, NONE, "exponential"), None)
+        gate.cut(1, gate.medians(1, left[0] / 2, NONE, "exponential"), None)
+        with pytest.raises(BudgetSpent, match="medians of level 2 needs"):
+            gate.medians(0, Fraction(1, 10**9), NONE, "exponential")
+        gate.count_leaves(epsilon - EIGHTH)
+
+    noisy = grown(steps)
+    assert left == [inner_epsilon(Fraction(1, 100), EIGHTH)]
+    assert left[0] > 10 * EIGHTH
+    assert noisy.charges == (
+        Charge("medians on a sample of 0.01", "exponential", EIGHTH),
+        Charge("counts of the leaves", "discrete-laplace", HALF - EIGHTH),
+    )
+
+
+def test_sample_is_drawn_once() -> None:
+    """A second one would be a second look, with more of the rows known."""
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.sample(HALF, EIGHTH, NONE, "exponential")
+        gate.sample(HALF, EIGHTH, NONE, "exponential")
+
+    with pytest.raises(BadInput, match="A release has one sample"):
+        grown(steps)
+
+
+@pytest.mark.parametrize("rate", [Fraction(0), Fraction(-1, 2), Fraction(3, 2), 0, 2.0, float("nan")], ids=str)
+def test_sample_of_an_impossible_rate_is_refused(rate: object, keys: CountedKeys) -> None:
+    with pytest.raises(BadInput, match="of a rate from above 0 to 1"):
+        grown(lambda gate, epsilon: gate.sample(rate, EIGHTH, NONE, "exponential"))  # type: ignore[arg-type]
+    assert not keys.drawn
+
+
+def test_medians_see_the_sample_and_counts_see_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def cuts(mechanism: str, values: NDArray[np.int64], *more: object) -> NDArray[np.int64]:
+        seen.append(len(values))
+        return GATE.exact_cuts(values, *more[:3])
+
+    monkeypatch.setattr(GATE, "private_cuts", cuts)
+    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        part = gate.sample(Fraction(1, 10), EIGHTH, NONE, "exponential")
+        for axis in (0, 1):
+            gate.cut(axis, gate.medians(axis, part / 2, NONE, "exponential"), None)
+        gate.count_leaves(EIGHTH)
+
+    with fixed_entropy(1):
+        noisy = grown(steps)
+    assert seen[0] == seen[1]  # the same sample for all levels, and it follows the cuts
+    assert 20 < seen[0] < 100
+    assert noisy.noisy_count.sum() == 500
+
+
+# --- where it looks dense ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def half_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first half of every level looks dense; the root does."""
+    flags = lambda counts, *_: np.arange(len(counts)) < max(1, len(counts) // 2)  # noqa: E731
+    monkeypatch.setattr(GATE, "looks_dense", flags)
+
+
+def halve(gate: Gate, dense: NDArray[np.bool_]) -> None:
+    gate.split(np.tile(np.where(dense, 2, 0)[:, None], (1, 2)))
+
+
+@pytest.mark.usefixtures("half_dense")
+def test_dense_boxes_are_paid_for_once() -> None:
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        for _ in range(4):
+            dense = gate.dense(EIGHTH)
+            halve(gate, dense)
+        gate.count_leaves(EIGHTH)
+
+    noisy = grown(steps)
+    assert [(c.what, c.mechanism, c.epsilon) for c in noisy.charges] == [
+        ("where to split", "privtree", EIGHTH),
+        ("counts of the leaves", "discrete-laplace", EIGHTH),
+    ]
+    assert [len(np.arange(noisy.tree.size)[noisy.tree.level(i)]) for i in range(5)] == [1, 4, 8, 16, 32]
+
+
+def dense_after(*steps: Callable[[Gate, NDArray[np.bool_]], object]) -> Callable[[Gate, Fraction], None]:
+    def run(gate: Gate, epsilon: Fraction) -> None:
+        dense = gate.dense(EIGHTH)
+        for step in steps:
+            step(gate, dense)
+        gate.dense(EIGHTH)
+
+    return run
+
+
+LEVEL_BY_LEVEL = "Dense boxes are asked for at the root, and then level by level"
+INSIDE = "A box is dense only inside a dense one"
+OUT_OF_ORDER: dict[str, tuple[Callable[[Gate, Fraction], None], str]] = {
+    "the root twice": (dense_after(), LEVEL_BY_LEVEL),
+    "a level skipped": (dense_after(halve, lambda gate, _: halve(gate, np.ones(4, np.bool_))), LEVEL_BY_LEVEL),
+    "a level twice": (dense_after(halve, lambda gate, _: gate.dense(EIGHTH)), LEVEL_BY_LEVEL),
+    "not from the root on": (
+        lambda gate, epsilon: in_turn(gate, ("refine", (2, 2)), ("dense", EIGHTH)),
+        LEVEL_BY_LEVEL,
+    ),
+    "below what was not dense": (
+        dense_after(halve, lambda gate, _: (gate.dense(EIGHTH), halve(gate, np.ones(4, np.bool_)))),
+        INSIDE,
+    ),
+    "below what was not dense, after the flags were changed": (
+        dense_after(halve, lambda gate, _: np.copyto(gate.dense(EIGHTH), True), lambda gate, _: gate.refine((2, 2))),
+        INSIDE,
+    ),
+}
+
+
+@pytest.mark.usefixtures("half_dense")
+@pytest.mark.parametrize(("steps", "sentence"), OUT_OF_ORDER.values(), ids=OUT_OF_ORDER)
+def test_dense_boxes_out_of_order_are_refused(steps: Callable[[Gate, Fraction], None], sentence: str) -> None:
+    """Its one price is for one walk down from the root, and for nothing else."""
+    with pytest.raises(BadInput, match=sentence):
+        grown(steps)
+
+
+# --- what is not private ----------------------------------------------------------------------------------------
+
+
+def exact_medians(gate: Gate, epsilon: Fraction) -> None:
+    gate.cut(0, gate.medians(0, NONE, NONE, "exact"), None)
+    gate.count_leaves(epsilon)
+
+
+def test_exact_medians_need_permission_and_say_so() -> None:
+    with pytest.raises(BadInput, match="Exact medians are not private: for experiments only"):
+        grown(exact_medians)
+    noisy = grown(exact_medians, allow_nonprivate=True)
+    assert not noisy.private
+    assert [c.what for c in noisy.charges] == ["counts of the leaves"]
+    assert sorted(naive_counts(some_points(), SQUARE, noisy)) == [250, 250, 500]
+
+
+def test_counts_without_noise_need_permission_and_say_so(keys: CountedKeys) -> None:
+    asked: list[Gate] = []
+    with pytest.raises(BadInput, match="Counts without noise are not private"):
+        grown(lambda gate, epsilon: asked.append(gate), noise=Noise.NONE)
+    assert not asked  # not even begun
+    noisy = grown(lambda gate, epsilon: gate.count(0, epsilon), noise=Noise.NONE, allow_nonprivate=True)
+    assert (noisy.noisy_count.tolist(), noisy.noise_variance.tolist(), noisy.private) == ([500], [0.0], False)
+    assert not keys.drawn
+
+
+def test_permission_alone_makes_nothing_exact() -> None:
+    assert grown(lambda gate, epsilon: gate.count(0, epsilon), allow_nonprivate=True).private
+
+
+@pytest.mark.parametrize("mechanism", ["exactly", "", "cell", "none"])
+def test_medians_are_of_the_closed_family(mechanism: str, keys: CountedKeys) -> None:
+    with pytest.raises(BadInput, match="There is no mechanism"):
+        grown(lambda gate, epsilon: gate.medians(0, EIGHTH, NONE, mechanism))
+    assert not keys.drawn
+
+
+# --- people with many rows --------------------------------------------------------------------------------------
+
+CROWD = np.concatenate([np.full((50, 2), 0.1), some_points(100) * 0.4 + 0.55])  # one person fifty times, in one cell
+OWNERS = np.concatenate([np.zeros(50, np.int64), np.arange(1, 101)])
+
+
+def of_people(structure: object, most: int = 3, epsilon: Fraction = HALF, **more: object) -> NoisyTree:
+    method = Method(structure=structure, noise=more.pop("noise", Noise.DISCRETE_LAPLACE))  # type: ignore[arg-type]
+    return measure(seal(CROWD, SQUARE, OWNERS, most), method, epsilon, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("silence")
+@pytest.mark.parametrize("most", [1, 3, 49, 50, 1000])
+@pytest.mark.parametrize("structure", [Quadtree(2), KdTree(1), PrivTree("1/4")], ids=lambda s: type(s).__name__)
+def test_one_person_adds_no_more_than_their_limit(structure: object, most: int) -> None:
+    noisy = of_people(structure, most)
+    assert noisy.noisy_count[noisy.tree.is_leaf].sum() == 100 + min(most, 50)
+    if isinstance(structure, Quadtree):
+        assert noisy.noisy_count[noisy.tree.level(2)][0] == min(most, 50)
+
+
+def test_noise_covers_all_rows_of_a_person() -> None:
+    noisy = of_people(Quadtree(1))
+    assert [noisy.noise_variance[v] for v in (0, 1)] == [noise_variance(c.epsilon / 3) for c in noisy.charges]
+    chance = Fraction(1, 10**6)
+    noisy = of_people(Quadtree(1), noise=Noise.DISCRETE_GAUSSIAN, delta=chance)
+    assert [noisy.noise_variance[v] for v in (0, 1)] == [gaussian_variance(9 / (2 * c.rho)) for c in noisy.charges]
+    assert sum(c.rho for c in noisy.charges) == concentrated(HALF, chance)
+
+
+def test_noise_that_is_drawn_is_that_of_the_variance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of ε is what the sampler is asked for, not only what is published about it."""
+    asked: list[Fraction] = []
+
+    def draw(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
+        asked.append(epsilon)
+        return np.zeros(n, np.int64)
+
+    monkeypatch.setattr(price, "discrete_laplace", draw)
+    charges = of_people(Quadtree(2)).charges
+    assert asked == [c.epsilon / 3 for c in charges]
+
+
+@pytest.mark.parametrize("mechanism", ["exponential", "noisy-mean", "smooth-sensitivity"])
+def test_medians_pay_for_all_rows_of_a_person(monkeypatch: pytest.MonkeyPatch, mechanism: str) -> None:
+    asked: list[tuple[Fraction, Fraction]] = []
+
+    def cuts(mechanism: str, values: object, start: object, lo: object, hi: NDArray[np.int64], *more: object) -> object:
+        asked.append(more[:2])  # type: ignore[arg-type]
+        return hi
+
+    monkeypatch.setattr(GATE, "private_cuts", cuts)
+    delta = Fraction(1, 10**6) if mechanism == "smooth-sensitivity" else NONE
+    noisy = of_people(KdTree(1, median=mechanism), delta=delta)
+    for (epsilon, chance), charge in zip(asked, noisy.charges[:2], strict=True):
+        assert epsilon == charge.epsilon / 3
+        # three rows at ε/3: three times δ, and e^(2ε/3) more
+        assert 3 * chance * Fraction(math.exp(2 * charge.epsilon / 3)) <= charge.delta
+        assert charge.delta == delta / 2
+
+
+def test_splits_pay_for_all_rows_of_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Fraction, int]] = []
+
+    def dense(counts: NDArray[np.int64], depth: int, *lowering: object) -> NDArray[np.bool_]:
+        asked.append(lowering[:2])  # type: ignore[arg-type]
+        return np.zeros(len(counts), np.bool_)
+
+    monkeypatch.setattr(GATE, "looks_dense", dense)
+    of_people(PrivTree())
+    assert asked == [decay(HALF / 2 / 3, 4)]
+
+
+def test_sample_takes_people_and_not_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of someone's rows (of those that count), or none."""
+    seen: set[int] = set()
+
+    def cuts(mechanism: str, values: NDArray[np.int64], *more: object) -> NDArray[np.int64]:
+        seen.add(int((values < SQUARE.side // 4).sum()))
+        return GATE.exact_cuts(values, *more[:3])
+
+    monkeypatch.setattr(GATE, "private_cuts", cuts)
+    for seed in range(12):
+        with fixed_entropy(seed):
+            of_people(KdTree(1, fanout=2, sample=HALF), most=20)
+    assert seen == {0, 20}
+
+
+def test_which_rows_of_a_person_count_is_left_to_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    points, domain = np.arange(16)[:, None] / 16, Domain({"x": (0, 1)}, bits=4)
+    times = np.zeros(16, np.int64)
+    for seed in range(200):
+        with fixed_entropy(seed):
+            sealed = seal(points, domain, np.zeros(16, np.int64), 4)
+            leaves = measure(sealed, Method(structure=Quadtree(4), budget=LeafOnly()), HALF).noisy_count[-16:]
+        assert sorted(leaves.tolist()) == [0] * 12 + [1] * 4
+        times += leaves
+    assert times.min() > 15  # each 50 times, give or take 6
+    assert times.max() < 95
+
+
+@pytest.mark.parametrize(("unit", "most"), [(OWNERS, None), (None, 3), (OWNERS, 0), (OWNERS, 2.0), (OWNERS, True)])
+def test_people_and_their_limit_go_together(unit: object, most: object) -> None:
+    with pytest.raises(BadInput, match=r"give both or none|A unit may have 1 to 1000000 rows, got"):
+        seal(CROWD, SQUARE, unit, most)  # type: ignore[arg-type]
+
+
 # --- measure: charge, then noise --------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from veilmap.errors import BadInput
 from veilmap.estimate import Estimates
 from veilmap.kernels import boxes as kernel
 from veilmap.kernels import marginals
+from veilmap.queries import checked_boxes
 from veilmap.tree import RegularTree
 
 Floats = NDArray[np.float64]
@@ -140,36 +141,6 @@ class Answerer:
         for a in range(tree.axes):
             np.cumsum(inner, axis=a, out=inner)
         return table.ravel()
-
-
-def checked_boxes(boxes: ArrayLike, domain: Domain) -> Floats:
-    """Boxes as fractions of the domain: lo of each axis, then hi of each. What lies outside is cut off."""
-    axes = domain.dimensions
-    try:
-        array = np.asarray(boxes, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadInput(f"Boxes must be numbers, {2 * axes} a row: {_order(domain)}.") from None
-    array = array[None, :] if array.ndim == 1 else array
-    if array.ndim != 2 or array.shape[1] != 2 * axes:
-        raise BadInput(f"A box of this domain is {2 * axes} numbers, {_order(domain)}; got shape {array.shape}.")
-    out = np.empty(array.shape)
-    bad = kernel.place_boxes(array, domain.lo, domain.hi, domain.side, out)
-    if bad >= 0:
-        fault = "has a NaN" if np.isnan(array[bad]).any() else "is inverted"
-        raise BadInput(f"Box {bad} {fault}, {array[bad].tolist()}: give {_order(domain)}.")
-    return out
-
-
-def _order(domain: Domain) -> str:
-    return ", ".join([f"low {n}" for n in domain.names] + [f"high {n}" for n in domain.names])
-
-
-def reach(stderr: Floats, confidence: float) -> Floats:
-    """How far the intervals of answers with these standard errors go to either side.
-
-    Noise is whole numbers: where one draw dominates, one more may be needed to reach the confidence.
-    """
-    return np.where(stderr > 0, multiplier(confidence) * stderr + 1, 0.0)
 
 
 def multiplier(confidence: float) -> float:

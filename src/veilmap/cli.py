@@ -414,13 +414,13 @@ def _print_info(found: Release, path: Path) -> None:
     )
     console.print("[bold]What it cannot do[/bold]")
     for limit in LIMITS:
-        console.print(f"- {limit}", soft_wrap=True)
+        console.print(f"- {limit.format(unit=privacy.unit)}", soft_wrap=True, markup=False)
 
 
 LIMITS = (
     "It says nothing exact of anyone: answers about few people are mostly noise, by design.",
     "Its error bars cover the noise added for privacy, not the guess that points lie evenly inside a cell.",
-    "Its promise is for one row. Someone with many rows, or whose neighbours give them away, is protected less.",
+    "Its promise is for {unit}. Someone with more, or whose neighbours give them away, is protected less.",
     "Its promise holds once: further releases of the same data add their epsilons to this one.",
 )
 

@@ -159,7 +159,8 @@ def must_fit(method: Method, domain: Domain) -> None:
     height, axes = method.structure.height, domain.dimensions
     if height is None:
         return
-    if height > domain.bits:
+    halvings = method.structure.halvings(axes) if hasattr(method.structure, "halvings") else height
+    if halvings > domain.bits:
         raise BadInput(
             f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
         )

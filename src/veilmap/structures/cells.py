@@ -15,7 +15,7 @@ from veilmap.structures.gate import Budget, Gate
 from veilmap.structures.kdtree import exact_share
 from veilmap.structures.quadtree import whole_height
 
-GRID_CELLS = 2**16
+GRID_CELLS, MOST_CELLS = 2**16, 2**26  # by default, and at all
 SURE = 0.0  # standard deviations more than noise and chance explain that do not make a box uneven
 
 
@@ -47,6 +47,8 @@ class CellTree:
         axes, side = gate.domain.dimensions, gate.domain.side
         part = epsilon * self.median_share
         cells = min(side, self.cells or round(GRID_CELLS ** (1 / axes)))
+        if cells**axes > MOST_CELLS:
+            raise BadInput(f"A grid of {cells} cells a side has more than {MOST_CELLS} over {axes} axes: choose fewer.")
         if part:
             noisy = gate.grid((cells,) * axes, part).reshape((cells,) * axes).astype(np.float64)
             noise = 2 / gate.sharpness(part) ** 2

@@ -63,7 +63,8 @@ class Structure(Protocol):
     """What decides where a tree is cut and which levels are counted.
 
     It may say more of itself: ``usual_budget``, ``leaves_only`` (no other node is counted), ``median`` (how it
-    finds medians), and ``stages``, how often it counts, when that is more than once.
+    finds medians), ``halvings(dimensions)``, how often an axis is cut when that is not its height, and ``stages``, how
+    often it counts, when that is more than once.
     """
 
     @property

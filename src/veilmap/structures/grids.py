@@ -51,12 +51,11 @@ class UniformGrid:
         """Cells a side of the first level."""
         axes = gate.domain.dimensions
         if self.cells is not None:
-            wanted = self.cells
-        elif rows is None:
+            return min(self.cells, gate.domain.side)
+        if rows is None:
             raise BadInput("A grid that chooses its cells must count all rows first: give the root a share, or cells.")
-        else:
-            wanted = math.ceil(cells_a_side(rows, epsilon, CELL, axes)[0] / coarser)
-        return min(max(wanted, _root(FEWEST, axes)), _root(MOST, axes), gate.domain.side)
+        wanted = math.ceil(cells_a_side(rows, epsilon, CELL, axes)[0] / coarser)
+        return int(min(max(wanted, _root(FEWEST, axes)), _root(MOST, axes), gate.domain.side))
 
 
 @dataclass(frozen=True, slots=True)

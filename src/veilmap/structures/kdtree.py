@@ -58,9 +58,15 @@ class KdTree:
         object.__setattr__(self, "median_share", exact_share(self.median_share))
         if self.sample is not None:
             object.__setattr__(self, "sample", exact_rate(self.sample))
+            if self.median == "exact":
+                raise BadInput("Exact medians are those of all rows: leave the sample out.")
 
     def nodes(self, dimensions: int) -> int:
         return int(2 ** (self.height * (1 if self.fanout == 2 else dimensions) + 1)) - 1
+
+    def halvings(self, dimensions: int) -> int:
+        """How often an axis is cut."""
+        return -(-self.height // dimensions) if self.fanout == 2 else self.height
 
     def axis(self, k: int, axes: int) -> int:
         """The axis of the k-th cut."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +17,7 @@ from veilmap.kernels.counting import sum_children
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.method import Method, Noise
 from veilmap.structures import GRAINS, Gate
-from veilmap.tree import CutTree, Flags, Parts, RegularTree, Tree
+from veilmap.tree import CutTree, Flags, Ints, Parts, RegularTree, Tree
 from veilmap.vault.dense import decay, looks_dense
 from veilmap.vault.entropy import Keys, current_keys
 from veilmap.vault.gaussian import concentrated
@@ -28,7 +29,6 @@ from veilmap.vault.rows import Rows
 from veilmap.vault.sampling import inner_epsilon
 from veilmap.vault.sealed import Sealed, silenced
 
-Ints = NDArray[np.int64]
 Progress = Callable[[float], None]
 
 PRICES = dict(zip(Noise, (LaplacePrice, GaussianPrice, NoPrice), strict=True))
@@ -209,8 +209,8 @@ def _measure(
 
     def grid(parts: Parts, part: Fraction) -> Ints:
         _must_be_parts(parts, domain)
-        if order is not None or max(parts) > domain.side:
-            raise BadInput(f"A grid has at most {domain.side} parts an axis here, and no curve.")
+        if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_NODES:
+            raise BadInput(f"A grid has at most {domain.side} parts an axis, {MOST_NODES:.2g} cells, and no curve.")
         ledger.charge("counts of a grid", price.mechanism, part)
         cells, each = Rows(in_memory().cells), np.array([parts], np.int64)
         root = CutTree.root(domain.side, domain.dimensions).split(each)

@@ -35,7 +35,7 @@ def private_median(
         A list or array of numbers, or anything else that holds points of one axis called ``value``. Those
         that are missing or outside the range are left out.
     lo, hi
-        The public range, known without the values. The result is one of 2^30 - 1 even steps between them.
+        The public range, known without the values. The result is one of 2^31 - 1 even steps between them.
     epsilon
         The privacy budget. It has no default, and nobody keeps count of it here.
     mechanism

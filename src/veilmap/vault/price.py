@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.tree import Ints
 from veilmap.vault.entropy import Keys
 from veilmap.vault.gaussian import discrete_gaussian, gaussian_variance, root_below
 from veilmap.vault.noise import discrete_laplace, noise_variance
-
-Ints = NDArray[np.int64]
 
 
 class LaplacePrice:
@@ -54,7 +51,7 @@ class GaussianPrice(LaplacePrice):
         return gaussian_variance(self.rows**2 / (2 * part))
 
     def sharpness(self, part: Fraction) -> float:
-        return 2 * math.sqrt(part) / self.rows
+        return 2 * float(root_below(part)) / self.rows
 
     def pure(self, part: Fraction) -> Fraction:
         return root_below(2 * part)  # ε is ε²/2-concentrated

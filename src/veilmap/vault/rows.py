@@ -5,14 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilmap.kernels.counting import follow_cuts, follow_parts
-from veilmap.tree import RegularTree, Tree
+from veilmap.tree import Ints, RegularTree, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
-
-Ints = NDArray[np.int64]
 
 
 class Rows:
