@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.answer import multiplier
+from veilmap.answer import reach
 from veilmap.errors import BadInput, TooLarge
 from veilmap.method import METHODS
 from veilmap.plan import SIDES, plan
@@ -27,12 +27,26 @@ def test_a_plan_predicts_the_standard_error_of_every_box(method, axes):
     np.testing.assert_allclose(predicted, release.count(boxes).stderr, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in QUADTREES])
+COMPLETE = ["kd-standard", "kd-hybrid", "kd-noisymean", "hilbert-r", "kd-true", "kd-pure"]
+OPTIONS = {
+    "plain": {},
+    "gaussian": {"noise": "discrete-gaussian", "delta": 1e-6},
+    "people": {"max_rows_per_unit": 4},
+    "sample": {"sample": 0.2},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("method", COMPLETE)
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_a_plan_of_a_tree_that_follows_the_data_has_its_size_and_the_error_of_the_whole(method, axes):
-    domain = vm.Domain({f"a{k}": (0, 1) for k in range(axes)})
-    release = vm.release(RNG.random((500, axes)) ** 3, domain, epsilon=0.7, method=method, height=3)
-    made = plan(domain, 0.7, method, height=3)
+def test_a_plan_of_a_tree_that_follows_the_data_has_its_size_and_the_error_of_the_whole(method, axes, options):
+    if (method, axes) == ("hilbert-r", 1) or (method == "kd-pure" and options == "gaussian"):
+        return  # there is no such thing
+    domain, more = vm.Domain({f"a{k}": (0, 1) for k in range(axes)}), OPTIONS[options]
+    points, given = RNG.random((500, axes)) ** 3, {"epsilon": 0.7, "method": method, "height": 3, **more}
+    who = {"unit": np.arange(500) // 4} if options == "people" else {}
+    release = vm.release(points, domain, **given, **who, allow_nonprivate=True)
+    made = plan(domain, **given)
     assert made.nodes == release.estimates.tree.size == 2 ** (3 * axes + 1) - 1
     assert np.array_equal(made._answerer.nodes.noise_variance, release.estimates.noise_variance)
     everywhere = [0] * axes + [1] * axes
@@ -46,7 +60,7 @@ def test_a_plan_without_a_height_takes_a_guess_of_the_rows():
     assert made.nodes == release.estimates.tree.size
     box = [0.1, 0.2, 3.1, 2.2]
     assert made.stderr(box)[0] == pytest.approx(release.count(box).stderr[0], rel=1e-12)
-    with pytest.raises(BadInput, match="give a height, or a guess of the rows"):
+    with pytest.raises(BadInput, match="give a height if it has one, or a guess of the rows"):
         plan(SQUARE, 1)
     with pytest.raises(BadInput, match="0 or more, got -5"):
         plan(SQUARE, 1, rows=-5)
@@ -55,9 +69,40 @@ def test_a_plan_without_a_height_takes_a_guess_of_the_rows():
 def test_predictions_are_for_boxes_of_several_sizes():
     predictions = plan(SQUARE, 1, height=6).predictions()
     assert [p.side for p in predictions] == list(SIDES)
-    assert all(p.margin == pytest.approx(multiplier(0.95) * p.stderr) for p in predictions)
+    assert [p.margin for p in predictions] == reach(np.array([p.stderr for p in predictions]), 0.95).tolist()
     half = plan(SQUARE, "0.5", height=6).predictions()
     assert [h.stderr / p.stderr for h, p in zip(half, predictions, strict=True)] == pytest.approx([2] * 5, rel=0.02)
+
+
+@pytest.mark.parametrize("method", ["uniform-grid", "adaptive-grid", "privtree"])
+@pytest.mark.parametrize("noise", [{}, {"noise": "discrete-gaussian", "delta": 1e-6}], ids=["laplace", "gaussian"])
+def test_a_plan_of_a_tree_of_unknown_size_takes_a_guess_of_the_rows(method, noise):
+    with pytest.raises(BadInput, match="give a height if it has one, or a guess of the rows"):
+        plan(SQUARE, 1, method, **noise)
+    few, many = (plan(SQUARE, 1, method, rows=rows, **noise) for rows in (10**4, 10**6))
+    assert few.nodes < many.nodes
+    release = vm.release(RNG.uniform(0, 4, (10**4, 2)), SQUARE, 1, method, **noise)
+    assert few.nodes == pytest.approx(release.estimates.tree.size, rel=0.5)
+    whole = [0, 0, 4, 4]
+    assert few.stderr(whole)[0] == pytest.approx(release.count(whole).stderr[0], rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"noise": "discrete-gaussian"}, "give a delta"),
+        ({"delta": 1e-6}, "is pure: leave delta out"),
+        ({"sample": 0.1}, "quad-opt has no sample to set"),
+        ({"max_rows_per_unit": 0}, "rows"),
+        ({"max_rows_per_unit": -2}, "rows"),
+        ({"max_rows_per_unit": 0.5}, "rows"),
+        ({"method": "privtree"}, "privtree has no height to set"),
+    ],
+    ids=str,
+)
+def test_a_plan_refuses_what_a_release_would(given, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        plan(SQUARE, **{"epsilon": 1, "height": 3, **given})
 
 
 def test_a_plan_that_cannot_fit_is_refused_with_its_size():

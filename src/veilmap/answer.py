@@ -143,6 +143,14 @@ class Answerer:
         return table.ravel()
 
 
+def reach(stderr: Floats, confidence: float) -> Floats:
+    """How far the intervals of answers with these standard errors go to either side.
+
+    Noise is whole numbers: where one draw dominates, one more may be needed to reach the confidence.
+    """
+    return np.where(stderr > 0, multiplier(confidence) * stderr + 1, 0.0)
+
+
 def multiplier(confidence: float) -> float:
     """How many standard errors make an interval, whether the noise is one Laplace draw or a sum of many.
 
