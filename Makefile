@@ -23,8 +23,8 @@ bench: $(VENV)/test.done
 
 bench-accuracy: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.accuracy
-	$(BIN)/python -m benchmarks.accuracy --every --epsilon 0.5
-	$(BIN)/python -m benchmarks.accuracy --every --epsilon 0.5 --data road_dimacs_ny --kd-height 7
+	$(BIN)/python -m benchmarks.accuracy --every --repeats 10 --epsilon 0.5
+	$(BIN)/python -m benchmarks.accuracy --every --repeats 10 --epsilon 0.5 --data road_dimacs_ny --kd-height 7
 
 docs: $(VENV)/test.done
 	$(BIN)/mkdocs build --strict

@@ -1,6 +1,8 @@
 """The release file: identity, openness to other programs, refusal of what is not sound."""
 
 import json
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +12,8 @@ import pytest
 import veilmap as vm
 from veilmap import fileformat
 from veilmap.errors import BadInput, NewerVersion, ReleaseFileError
+from veilmap.curve import CurveTree
+from veilmap.structures import HilbertR, Workload
 from veilmap.testing import fixed_entropy
 
 RNG = np.random.default_rng(5)
@@ -39,6 +43,23 @@ RELEASES = {
     "three axes, pruned": lambda: made(axes=3, height=3, prune=40),
     "eight axes": lambda: made(axes=8, height=1),
     "height 0": lambda: made(height=0),
+    "medians": lambda: made(height=3, method="kd-hybrid"),
+    "a sample": lambda: made(height=2, method="kd-noisymean", sample=0.1),
+    "curve": lambda: made(height=3, method="hilbert-r"),
+    "curve, pruned": lambda: made(height=3, method="hilbert-r", prune=100),
+    "curve in space": lambda: made(axes=3, height=2, method="hilbert-r"),
+    "coarse curve": lambda: made(method=vm.Method(structure=HilbertR(4, order=2))),  # with ranges of no cell
+    "cells": lambda: made(height=3, method="kd-cell"),
+    "even grid": lambda: made(method="uniform-grid"),
+    "adaptive grid": lambda: made(method="adaptive-grid"),
+    "adaptive grid in space": lambda: made(axes=3, method="adaptive-grid"),
+    "privtree": lambda: made(method="privtree"),
+    "workload": lambda: made(method=vm.Method(structure=vm.Quadtree(3), budget=Workload([[0, 10, 1, 11]]))),
+    "gaussian": lambda: made(height=3, noise="discrete-gaussian", delta=1e-6),
+    "gaussian curve": lambda: made(height=2, method="hilbert-r", noise="discrete-gaussian", delta="1/3000000"),
+    "delta": lambda: made(method=vm.Method(structure=vm.KdTree(2, median="smooth-sensitivity")), delta=1e-6),
+    "people": lambda: made(height=2, unit=np.arange(3000) // 3, max_rows_per_unit=2),
+    "exact": lambda: made(height=2, method="kd-pure", allow_nonprivate=True),
 }
 
 
@@ -62,6 +83,63 @@ def test_save_load_save_is_the_identity(make, tmp_path):
     before, after = release.count(boxes), loaded.count(boxes)
     np.testing.assert_array_equal(before.estimate, after.estimate)
     np.testing.assert_array_equal(before.stderr, after.stderr)
+    if isinstance(release.estimates.tree, CurveTree):
+        ours, theirs = release.estimates.tree, loaded.estimates.tree
+        assert (theirs.order, theirs.bits, theirs.axes) == (ours.order, ours.bits, ours.axes)
+        np.testing.assert_array_equal(theirs.keys.lo, ours.keys.lo)
+        np.testing.assert_array_equal(theirs.keys.hi, ours.keys.hi)
+    assert isinstance(loaded.estimates.tree, CurveTree) == isinstance(release.estimates.tree, CurveTree)
+
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "release.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
+def test_every_header_fits_the_schema(make):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    header = json.loads(json.dumps(make().header()))
+    fits = jsonschema.Draft202012Validator(SCHEMA)
+    fits.validate(header)
+    header["privacy"]["ledger"][0] |= {"epsilon": 1.0, "epsilon_exact": "1", "rho": 1.0, "rho_exact": "1"}
+    assert not fits.is_valid(header)  # one or the other
+
+
+def test_a_concentrated_release_says_what_it_spent_of_what(tmp_path):
+    made(height=2, noise="discrete-gaussian", delta="1/3000000").save(tmp_path / "r.parquet")
+    privacy = json.loads(pq.read_schema(tmp_path / "r.parquet").metadata[b"veilmap"])["privacy"]
+    assert (privacy["epsilon_exact"], privacy["delta_exact"]) == ("1", "1/3000000")
+    assert sum(Fraction(charge["rho_exact"]) for charge in privacy["ledger"]) == Fraction(privacy["rho_exact"])
+    assert all({"epsilon", "epsilon_exact"}.isdisjoint(charge) for charge in privacy["ledger"])
+    assert privacy["rho"] == float(Fraction(privacy["rho_exact"]))
+
+
+def test_a_file_from_before_delta_and_rho_is_still_read(file):
+    """Format 1 as it was first written."""
+    privacy = vm.load(file).header()["privacy"]
+    for name in ("delta_exact", "rho", "rho_exact"):
+        privacy.pop(name)
+    tree = vm.load(file).header()["tree"]
+    tree.pop("curve")
+    rewritten(file, {"privacy": privacy, "tree": tree})
+    assert (vm.load(file).privacy.delta, vm.load(file).privacy.rho) == (0, None)
+
+
+def test_columns_of_a_curve_are_its_keys(tmp_path):
+    release = made(height=2, method="hilbert-r")
+    release.save(tmp_path / "r.parquet")
+    table, tree = pq.read_table(tmp_path / "r.parquet"), release.estimates.tree
+    assert table["key_low"].to_pylist() == tree.keys.lo[:, 0].tolist()
+    assert table["key_high"].to_pylist() == tree.keys.hi[:, 0].tolist()
+    assert (table["key_low"][0].as_py(), table["key_high"][0].as_py()) == (0, 4**tree.order)
+    assert "key_low" not in made(height=2).nodes.column_names
+
+
+def test_an_axis_may_have_the_name_of_a_column(tmp_path):
+    """Of a curve, too: its keys and an axis called key are not the same."""
+    domain = vm.Domain({"key": (0, 1), "node": (0, 2), "level": (0, 4)})
+    release = vm.release(RNG.random((500, 3)), domain, 1, "hilbert-r", 2)
+    release.save(tmp_path / "r.parquet")
+    assert np.array_equal(vm.load(tmp_path / "r.parquet").estimates.tree.lo, release.estimates.tree.lo)
 
 
 @pytest.fixture
@@ -173,6 +251,9 @@ def test_a_newer_format_says_so(file):
         {"tree": None},
         {"method": None},
         {"provenance": 3},
+        {"tree": {"splits": None, "curve": {"kind": "hilbert", "order": 2}, "nodes": 85, "height": 3}},
+        {"tree": {"splits": None, "curve": {"kind": "peano", "order": 2}, "nodes": 85, "height": 3}},
+        {"tree": {"splits": None, "curve": {}, "nodes": 85, "height": 3}},
     ],
     ids=str,
 )
@@ -215,10 +296,7 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
     assert (tmp_path / "kept.parquet").read_bytes() == before
 
 
-GOLDEN = {
-    "quad-opt.parquet": lambda: made(height=2),
-    "pruned-3d.parquet": lambda: made(axes=3, height=2, prune=300),
-}
+GOLDEN = ["quad-opt.parquet", "pruned-3d.parquet", "kd-hybrid.parquet", "hilbert-r.parquet"]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -249,6 +327,31 @@ def crafted(path, change):
     schema = pq.read_schema(path)
     header = {**release.header(), "tree": {"nodes": len(table), "height": 3, "splits": None}}
     fileformat.write(path, pa.Table.from_pandas(table, schema=schema, preserve_index=False), header, release.domain)
+
+
+@pytest.mark.parametrize("order", [0, -1, 2, 17, 19, 32, 2.0, "18", None, True])
+def test_a_crafted_curve_cannot_leave_its_domain(order, tmp_path):
+    path = tmp_path / "r.parquet"
+    made(height=2, method="hilbert-r").save(path)  # of order 18
+    rewritten(path, {"tree": {**vm.load(path).header()["tree"], "curve": {"kind": "hilbert", "order": order}}})
+    with pytest.raises(ReleaseFileError):
+        vm.load(path)
+
+
+@pytest.mark.parametrize(("column", "value"), [("key_low", -1), ("key_low", 2**40), ("key_high", 2**40), ("key_high", 0)])
+def test_crafted_keys_cannot_leave_the_curve(column, value, tmp_path):
+    path = tmp_path / "r.parquet"
+    made(height=2, method="hilbert-r").save(path)
+    table, release = pq.read_table(path), vm.load(path)
+    keys = table[column].to_numpy().copy()
+    keys[5] = value
+    fileformat.write(path, table.set_column(table.column_names.index(column), column, pa.array(keys)), *rest(release))
+    with pytest.raises(ReleaseFileError):
+        vm.load(path)
+
+
+def rest(release):
+    return release.header(), release.domain
 
 
 def chain(rows):

@@ -157,7 +157,9 @@ def test_medians_of_a_concentrated_release_spend_what_rho_buys(monkeypatch: pyte
 
 
 def test_exact_medians_are_free_and_not_private() -> None:
-    method = Method(structure=KdTree(2, median="exact", sample="1/2"))
+    with pytest.raises(BadInput, match="Exact medians are those of all rows: leave the sample out"):
+        KdTree(2, median="exact", sample="1/2")
+    method = Method(structure=KdTree(2, median="exact"))
     with pytest.raises(BadInput, match="Exact medians are not private"):
         measure(seal(skewed(2), space(2)), method, EPSILON)
     noisy = measure(seal(skewed(2), space(2)), method, EPSILON, allow_nonprivate=True)

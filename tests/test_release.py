@@ -63,7 +63,7 @@ def test_the_ledger_adds_up_to_epsilon_exactly(method, height, epsilon):
     assert set(privacy.mechanisms) == used
     assert len(privacy.mechanisms) == len(used)
     assert (privacy.delta, privacy.rho) == (0, None)
-    assert privacy.private == (method not in YARDSTICKS)
+    assert privacy.private == (method not in YARDSTICKS or (method, height) == ("kd-true", 0))  # it had no median
 
 
 def test_a_height_that_is_not_given_is_paid_for_by_the_count_of_the_root():

@@ -85,6 +85,8 @@ def plan(
         raise BadInput("The tree depends on the number of rows: give a height if it has one, or a guess of the rows.")
     if rows is not None and rows < 0:
         raise BadInput(f"A guess of the rows is 0 or more, got {rows}.")
+    if type(max_rows_per_unit) is not int or max_rows_per_unit < 1:
+        raise BadInput(f"A unit may have 1 or more rows, got max_rows_per_unit={max_rows_per_unit!r}.")
     empty = rehearse(domain, chosen, budget, rows or 0, chance, max_rows_per_unit)
     answerer = Answerer(domain, estimate(empty, chosen), chosen.estimate is not Estimate.NOISY_COUNTS)
     size = empty.tree.size
