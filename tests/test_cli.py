@@ -169,10 +169,26 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--height": "3"}
         ({"--method": "quad-op"}, "Did you mean 'quad-opt'"),
         ({"--method": "best"}, "There is no method 'best'"),
         ({"--height": "20"}, "GiB of memory"),
-        ({"--height": "31"}, "can be halved 30 times"),
+        ({"--height": "32"}, "can be halved 31 times"),
         ({"--height": "-1"}, "0 or more, got -1"),
         ({"--prune": "nan"}, "must be a finite number"),
         ({"--crs": "EPSG:none"}, "There is no coordinate system 'EPSG:none'"),
+        ({"--delta": "1e-6"}, "The promise of quad-opt is pure: leave delta out"),
+        ({"--noise": "discrete-gaussian"}, "is (epsilon, delta): give a delta"),
+        ({"--noise": "discrete-gaussian", "--delta": "0"}, "delta is a number between 0 and 1"),
+        ({"--noise": "discrete-gaussian", "--delta": "x"}, "delta is a number between 0 and 1"),
+        ({"--noise": "none"}, "is discrete-laplace or discrete-gaussian, got 'none'"),
+        ({"--noise": "gauss"}, "is discrete-laplace or discrete-gaussian, got 'gauss'"),
+        ({"--sample": "0.1"}, "quad-opt has no sample to set: leave it out"),
+        ({"--sample": "2", "--method": "kd-standard"}, "rate of a sample is a number above 0, up to 1, got '2'"),
+        ({"--method": "kd-pure"}, "kd-pure is a yardstick"),
+        ({"--method": "kd-true"}, "kd-true is a yardstick"),
+        ({"--method": "privtree"}, "privtree has no height to set: leave it out"),
+        ({"--method": "hilbert-r", "--domain": "lon=-125:-103"}, "2 or more axes"),
+        ({"--unit": "id"}, "unit= and max_rows_per_unit= together: give both or none"),
+        ({"--max-rows-per-unit": "3"}, "unit= and max_rows_per_unit= together: give both or none"),
+        ({"--unit": "id", "--max-rows-per-unit": "0"}, "1 to 1000000 rows, got max_rows_per_unit=0"),
+        ({"--unit": "person", "--max-rows-per-unit": "3"}, "person"),
         ({"INPUT": "missing.csv"}, "missing.csv"),
         ({"INPUT": "."}, "folder"),
         ({"--out": "no/folder/out.parquet"}, "does not exist: make it first"),
@@ -193,6 +209,76 @@ def test_bad_input_is_one_sentence_and_status_2(run, trips, tmp_path, monkeypatc
     assert err.count("\n") == 1
     assert sentence in err
     assert not list(tmp_path.iterdir())
+
+
+OTHER_PROMISES = {
+    "people": (
+        ("--unit", "id", "--max-rows-per-unit", "3"),
+        "1-differentially private for one id (3 rows at most)",
+        lambda made: made.privacy.unit == "one id (3 rows at most)",
+    ),
+    "sample": (
+        ("--method", "kd-standard", "--sample", "0.1"),
+        "1-differentially private for one row",
+        lambda made: made.privacy.ledger[0].what == "medians on a sample of 0.1",
+    ),
+    "gaussian": (
+        ("--noise", "discrete-gaussian", "--delta", "1e-6"),
+        "(1, 1e-06)-differentially private for one row",
+        lambda made: made.privacy.spent == made.privacy.rho,
+    ),
+    "not private": (
+        ("--method", "kd-pure", "--allow-nonprivate"),
+        "NOT PRIVATE",
+        lambda made: not made.privacy.private and made.estimates.noisy_count[0] == 3999,
+    ),
+    "permission without need": (
+        ("--allow-nonprivate",),
+        "1-differentially private for one row",
+        lambda made: made.privacy.private,
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence", "holds"), OTHER_PROMISES.values(), ids=OTHER_PROMISES)
+def test_other_promises_are_made_and_told(run, trips, tmp_path, words, sentence, holds):
+    out = tmp_path / "r.parquet"
+    status, said, err = run("release", trips, "-o", out, *[w for pair in GOOD.items() for w in pair], *words)
+    assert (status, err) == (0, "")
+    assert sentence in said
+    assert holds(vm.load(out))
+    status, said, _ = run("info", out)
+    assert status == 0
+    assert sentence in " ".join(said.replace("│", " ").split())
+    _, said, err = run("query", out, "--box", "-120,38,-110,42")
+    assert ("NOT PRIVATE" in err) == (sentence == "NOT PRIVATE")
+
+
+def test_info_of_a_concentrated_release_adds_up_rho(run, trips, tmp_path):
+    out = tmp_path / "r.parquet"
+    words = ("--noise", "discrete-gaussian", "--delta", "1e-6")
+    run("release", trips, "-o", out, *[w for pair in GOOD.items() for w in pair], *words)
+    _, said, _ = run("info", out, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(said)))
+    assert sum(float(row["rho"]) for row in rows) == pytest.approx(float(vm.load(out).privacy.rho))
+    assert {(row["epsilon"], row["delta"]) for row in rows} == {("0.0", "0.0")}
+    _, said, _ = run("info", out)
+    assert "delta 1e-06; rho 0.0" in " ".join(said.split())
+
+
+def test_plan_takes_the_same_options(run):
+    words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--height", "4", "--format", "json")
+
+    def errors(*more):
+        status, out, err = run(*words, *more)
+        assert (status, err) == (0, "")
+        return np.array([p["stderr"] for p in json.loads(out)["predictions"]])
+
+    assert errors("--max-rows-per-unit", "3") == pytest.approx(3 * errors(), rel=0.02)
+    assert not np.allclose(errors("--noise", "discrete-gaussian", "--delta", "1e-6"), errors(), rtol=0.05)
+    for bad in (("--delta", "1e-6"), ("--noise", "discrete-gaussian"), ("--max-rows-per-unit", "-1")):
+        status, out, err = run(*words, *bad)
+        assert (status, out, err.count("\n")) == (2, "", 1)
 
 
 def test_an_existing_release_is_not_replaced_by_accident(run, released, trips):

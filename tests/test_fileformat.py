@@ -11,8 +11,8 @@ import pytest
 
 import veilmap as vm
 from veilmap import fileformat
-from veilmap.errors import BadInput, NewerVersion, ReleaseFileError
 from veilmap.curve import CurveTree
+from veilmap.errors import BadInput, NewerVersion, ReleaseFileError
 from veilmap.structures import HilbertR, Workload
 from veilmap.testing import fixed_entropy
 
@@ -338,7 +338,9 @@ def test_a_crafted_curve_cannot_leave_its_domain(order, tmp_path):
         vm.load(path)
 
 
-@pytest.mark.parametrize(("column", "value"), [("key_low", -1), ("key_low", 2**40), ("key_high", 2**40), ("key_high", 0)])
+@pytest.mark.parametrize(
+    ("column", "value"), [("key_low", -1), ("key_low", 2**40), ("key_high", 2**40), ("key_high", 0)]
+)
 def test_crafted_keys_cannot_leave_the_curve(column, value, tmp_path):
     path = tmp_path / "r.parquet"
     made(height=2, method="hilbert-r").save(path)

@@ -902,7 +902,7 @@ class TestDiscretion:
         engine = open_points(np.full((3, 2), 7.25) if "array" in kind or "list" in kind else IN_MEMORY[kind](), FLAT)
         assert "7.25" not in repr(engine)
         shown = [f.name for f in dataclasses.fields(engine) if f.repr]
-        assert set(shown) <= {"layout"}
+        assert set(shown) <= {"layout", "again"}
 
     def test_files_show_only_their_schema(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(f"lon,lat\n{SECRET},1\n")

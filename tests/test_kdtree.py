@@ -129,7 +129,9 @@ CHANCE = Fraction(1, 10**6)
 
 @pytest.mark.parametrize("sample", [None, Fraction(1, 10)])
 @pytest.mark.parametrize("median", ["exponential", "exponential-paper", "noisy-mean", "smooth-sensitivity"])
-def test_medians_of_a_sample_share_what_it_is_worth(monkeypatch: pytest.MonkeyPatch, median: str, sample: object) -> None:
+def test_medians_of_a_sample_share_what_it_is_worth(
+    monkeypatch: pytest.MonkeyPatch, median: str, sample: object
+) -> None:
     delta = CHANCE if median == "smooth-sensitivity" else Fraction(0)
     charges, *asked = asked_of_medians(monkeypatch, Method(structure=KdTree(2, median=median, sample=sample)), delta)
     part, rate = EPSILON * Fraction(3, 10), sample or 1

@@ -37,7 +37,9 @@ def test_every_named_method_comes_back_from_json(name, height, prune):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize(("option", "value", "without"), [("height", 3, FREE), ("sample", "1/7", set(METHODS) - SAMPLED)])
+@pytest.mark.parametrize(
+    ("option", "value", "without"), [("height", 3, FREE), ("sample", "1/7", set(METHODS) - SAMPLED)]
+)
 def test_what_a_method_cannot_have_is_refused_with_those_that_can(name, option, value, without):
     if (option, name in EXACT) == ("sample", True):
         with pytest.raises(BadInput, match="Exact medians are those of all rows"):
@@ -177,7 +179,9 @@ def test_a_budget_that_is_not_given_is_the_structures_usual_one(structure, usual
     assert Method(structure=structure).budget == usual
     assert through_json(Method(structure=structure)).budget == usual
     if usual == LeafOnly():
-        with pytest.raises(BadInput, match=f"A {type(structure).__name__} counts its leaves only: its budget is LeafOnly"):
+        with pytest.raises(
+            BadInput, match=f"A {type(structure).__name__} counts its leaves only: its budget is LeafOnly"
+        ):
             Method(structure=structure, budget=Uniform())
     else:
         assert Method(structure=structure, budget=Geometric()).budget == Geometric()  # given, and so it stays
@@ -221,7 +225,7 @@ def test_smooth_sensitivity_and_gaussian_noise_do_not_go_together():
         (lambda: PrivTree(1), "from 0 to below 1, got 1"),
         (lambda: Workload([]), "A workload is a list of boxes"),
         (lambda: Workload([[0, 0, 1]]), "A workload is a list of boxes"),
-        (lambda: Workload([[0, 1]], per="cell"), "per \"node\" or per \"level\", got 'cell'"),
+        (lambda: Workload([[0, 1]], per="cell"), 'per "node" or per "level", got \'cell\''),
     ],
     ids=range(16),
 )
@@ -235,7 +239,10 @@ def test_a_part_that_makes_no_sense_is_refused_with_a_sentence(make, sentence):
     [
         ("quad-otp", r"no method 'quad-otp'. Did you mean 'quad-opt'"),
         ("quadgeo", r"Did you mean 'quad-geo'"),
-        ("zzz", r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, kd-hybrid, kd-cell, kd-noisymean, "),
+        (
+            "zzz",
+            r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, kd-hybrid, kd-cell, kd-noisymean, ",
+        ),
         ("QUAD-OPT", r"Did you mean 'quad-opt'"),
     ],
 )

@@ -41,7 +41,11 @@ OPTIONS = {
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_a_plan_of_a_tree_that_follows_the_data_has_its_size_and_the_error_of_the_whole(method, axes, options):
     exact = method in ("kd-true", "kd-pure")
-    if (method, axes) == ("hilbert-r", 1) or (exact and options == "sample") or (method, options) == ("kd-pure", "gaussian"):
+    if (
+        (method, axes) == ("hilbert-r", 1)
+        or (exact and options == "sample")
+        or (method, options) == ("kd-pure", "gaussian")
+    ):
         return  # there is no such thing
     domain, more = vm.Domain({f"a{k}": (0, 1) for k in range(axes)}), OPTIONS[options]
     points, given = RNG.random((500, axes)) ** 3, {"epsilon": 0.7, "method": method, "height": 3, **more}

@@ -201,7 +201,9 @@ def test_leaves_of_mixed_splits_partition_the_domain(axes, data):
 
 
 @pytest.mark.parametrize(
-    "parts", [[[2, 2]], [[2, 2]] * 3, [2, 2], [[2], [2]], [[2, 2, 2]] * 2, [[2, -1], [2, 2]], [[2.0, 2], [2, 2]]], ids=str
+    "parts",
+    [[[2, 2]], [[2, 2]] * 3, [2, 2], [[2], [2]], [[2, 2, 2]] * 2, [[2, -1], [2, 2]], [[2.0, 2], [2, 2]]],
+    ids=str,
 )
 def test_parts_are_whole_numbers_one_for_each_axis_of_each_box(parts):
     tree = CutTree.root(8, 2).cut(0, np.array([3]))
@@ -219,7 +221,9 @@ def test_cuts_of_some_boxes_leave_the_others_leaves(axes, data):
         boxes = newest.stop - newest.start
         where = np.array(data.draw(st.lists(st.booleans(), min_size=boxes, max_size=boxes)), np.bool_)
         where &= tree.hi[newest, axis] - tree.lo[newest, axis] > 1
-        at = np.where(where, (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2, -7)  # what is not cut is not looked at
+        at = np.where(
+            where, (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2, -7
+        )  # what is not cut is not looked at
         tree, cut = tree.cut(axis, at, where), cut + int(where.sum())
         assert tree.children[newest].tolist() == np.where(where, 2, 0).tolist()
         grown = tree.level(tree.height)

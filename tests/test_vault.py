@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from auditor import least_epsilon
 from veilmap import budget
 from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
-from veilmap.domain import Domain
 from veilmap.curve import CurveTree
+from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, UnreadableInput, VaultFailure, VeilmapError
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.method import Estimate, Method, Noise, named
