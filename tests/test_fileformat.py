@@ -128,10 +128,10 @@ def test_columns_of_a_curve_are_its_keys(tmp_path):
     release = made(height=2, method="hilbert-r")
     release.save(tmp_path / "r.parquet")
     table, tree = pq.read_table(tmp_path / "r.parquet"), release.estimates.tree
-    assert table["key_low"].to_pylist() == tree.keys.lo[:, 0].tolist()
-    assert table["key_high"].to_pylist() == tree.keys.hi[:, 0].tolist()
-    assert (table["key_low"][0].as_py(), table["key_high"][0].as_py()) == (0, 4**tree.order)
-    assert "key_low" not in made(height=2).nodes.column_names
+    assert table["key_from"].to_pylist() == tree.keys.lo[:, 0].tolist()
+    assert table["key_to"].to_pylist() == tree.keys.hi[:, 0].tolist()
+    assert (table["key_from"][0].as_py(), table["key_to"][0].as_py()) == (0, 4**tree.order)
+    assert "key_from" not in made(height=2).nodes.column_names
 
 
 def test_an_axis_may_have_the_name_of_a_column(tmp_path):
@@ -339,7 +339,7 @@ def test_a_crafted_curve_cannot_leave_its_domain(order, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("key_low", -1), ("key_low", 2**40), ("key_high", 2**40), ("key_high", 0)]
+    ("column", "value"), [("key_from", -1), ("key_from", 2**40), ("key_to", 2**40), ("key_to", 0)]
 )
 def test_crafted_keys_cannot_leave_the_curve(column, value, tmp_path):
     path = tmp_path / "r.parquet"

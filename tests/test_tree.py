@@ -243,7 +243,7 @@ def test_where_to_cut_is_one_flag_for_each_box(where):
 @st.composite
 def curve_trees(draw):
     """Ranges of a curve's keys cut at random places, some of them empty, and with leaves on any level."""
-    axes, order, more = draw(st.sampled_from([(2, 1), (2, 2), (2, 3), (3, 1), (3, 2)])) + (draw(st.integers(0, 2)),)
+    axes, order, more = (*draw(st.sampled_from([(2, 1), (2, 2), (2, 3), (3, 1), (3, 2)])), draw(st.integers(0, 2)))
     keys = CutTree.root(1 << (axes * order), 1)
     for _ in range(draw(st.integers(0, 4))):
         newest = keys.level(keys.height)

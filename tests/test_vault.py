@@ -107,7 +107,7 @@ def test_ledger_of_an_impure_release_counts_delta_too() -> None:
     ledger.charge("medians", "smooth", Fraction(1, 8), Fraction(1, 10**6) / 3)
     ledger.charge("counts", "test", Fraction(1, 8))
     for more in (Fraction(1, 10**6), Fraction(-1, 10**9), 1e-9, 0):
-        with pytest.raises(BudgetSpent, match="^medians needs delta=.* but only .* is left: give .* a larger delta"):
+        with pytest.raises(BudgetSpent, match=r"^medians needs delta=.* but only .* is left: give .* a larger delta"):
             ledger.charge("medians", "smooth", Fraction(1, 8), more)  # type: ignore[arg-type]
     assert ledger.left == Fraction(1, 4)  # what was refused cost nothing
     ledger.charge("medians", "smooth", Fraction(1, 4), Fraction(2, 3) / 10**6)
@@ -699,7 +699,7 @@ def test_prices_on_different_paths_do_not_add_up_and_along_a_path_they_do() -> N
         asked_each(gate, (1, 4000), (2, 17), (3, 4000), (4, 1))
         asked_each(gate, (0, 97))  # on every path, also on the dearest
 
-    with pytest.raises(BudgetSpent, match="each at its own price needs epsilon=.* but only"):
+    with pytest.raises(BudgetSpent, match=r"each at its own price needs epsilon=.* but only"):
         grown(too_dear)
 
 

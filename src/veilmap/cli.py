@@ -218,7 +218,7 @@ def plan(
         rows,
         delta=delta,
         noise=noise,
-        max_rows_per_unit=max_rows_per_unit or 1,
+        max_rows_per_unit=1 if max_rows_per_unit is None else max_rows_per_unit,
     )
     if box:
         errors = made.stderr([_numbers(text, made.domain) for text in box])

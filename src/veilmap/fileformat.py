@@ -53,7 +53,7 @@ def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
         "subtree_variance": _finite(nodes.subtree_variance),
     }
     if isinstance(tree, CurveTree):
-        columns["key_low"], columns["key_high"] = tree.keys.lo[:, 0], tree.keys.hi[:, 0]
+        columns["key_from"], columns["key_to"] = tree.keys.lo[:, 0], tree.keys.hi[:, 0]
     if domain.dimensions == 2:
         (x0, x1), (y0, y1) = edges
         columns["bbox"] = pa.StructArray.from_arrays(
@@ -271,7 +271,7 @@ def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
     order = curve["order"]
     if curve["kind"] != "hilbert" or type(order) is not int or not 1 <= order <= domain.bits or domain.dimensions < 2:
         raise Damaged("The header of the release file does not describe a curve: ask for it again.")
-    lo, hi = (table[name].to_numpy().astype(np.int64)[:, None] for name in ("key_low", "key_high"))
+    lo, hi = (table[name].to_numpy().astype(np.int64)[:, None] for name in ("key_from", "key_to"))
     keys = _cut_tree(table, lo, hi, 1 << (order * domain.dimensions))
     return CurveTree(keys, domain.dimensions, order, domain.bits)
 

@@ -120,9 +120,8 @@ def _measure(
         if grown.size > MOST_NODES:
             raise BadInput(f"A tree of more than {MOST_NODES:.2g} nodes was asked for: choose a coarser method.")
         if follow is not None:
-            for some in (in_memory(), chosen):
-                if some is not None:
-                    follow(some)
+            for some in filter(None, (in_memory(), chosen)):
+                follow(some)
         tree, exact = grown, None
 
     def refine(parts: Parts) -> None:
@@ -146,14 +145,16 @@ def _measure(
 
     def shorten(height: int) -> None:
         nonlocal tree, exact
-        if rows is not None:
+        if not isinstance(tree, RegularTree):
             raise BadInput("A tree can be shortened only before its first cut.")
         if height not in range(1, tree.height + 1):
             raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
         if np.isfinite(spread[tree.level_start[height + 1] :]).any():
             raise BadInput(f"A level below {height} has been counted: a tree cannot be shortened so far.")
-        tree = tree.shortened(height)
+        tree = RegularTree(domain.side, domain.dimensions, tree.splits[:height])
         exact = None if exact is None else exact[: tree.size]
+        for some in filter(None, (rows, chosen)):
+            some.place(tree, domain.bits)
         room_for(min(len(spread), tree.size))
 
     def follow(curve: int) -> None:
@@ -172,8 +173,8 @@ def _measure(
         if inner is not None or not 0 < rate <= 1:
             raise BadInput(f"A release has one sample of a rate from above 0 to 1, got {rate}.")
         ledger.charge(f"medians on a sample of {float(rate):g}", mechanism, part, part_delta)
-        inner = Ledger(inner_epsilon(rate, price.pure(part)), part_delta / rate)
         chosen = in_memory().sampled(rate, keys)
+        inner = Ledger(inner_epsilon(rate, price.pure(part)), part_delta / rate)
         return inner.left
 
     def medians(axis: int, part: Fraction, part_delta: Fraction, mechanism: str) -> Ints:
@@ -261,23 +262,24 @@ def _measure(
 
     def count_each(nodes: Ints, grains: Ints, one: Fraction) -> Ints:
         """Every path pays for its own nodes: the ledger, for what the dearest path has come to cost."""
-        nonlocal grain
+        nonlocal grain, paid
         room_for(tree.size)
         if grain not in (None, one):
             raise BadInput("The prices of single nodes are multiples of one and the same price.")
-        if nodes.dtype != np.int64 or grains.shape != nodes.shape or len(np.unique(nodes)) < len(nodes):
-            raise BadInput("Nodes to count are given once each, with one price for each.")
-        if nodes.min(initial=0) < 0 or nodes.max(initial=0) >= tree.size:
+        listed = nodes.ndim == 1 and nodes.dtype == grains.dtype == np.int64 and grains.shape == nodes.shape
+        if not listed or len(np.unique(nodes)) < len(nodes):
+            raise BadInput("Nodes to count are given once each, with one price for each, all whole numbers.")
+        if not (nodes.min(initial=0) >= 0 and nodes.max(initial=0) < tree.size):
             raise BadInput(f"The nodes of this tree are 0 to {tree.size - 1}.")
-        _must_be_uncounted(nodes, spread, "A node")
-        before = int(_along_paths(tree, paid).max())
-        if grains.min(initial=1) < 1 or grains.max(initial=1) > GRAINS:
+        if not (grains.min(initial=1) >= 1 and grains.max(initial=1) <= GRAINS):
             raise BadInput(f"The price of a node is 1 to {GRAINS} grains.")
-        paid[nodes] = grains
-        dearer = int(_along_paths(tree, paid).max()) - before
+        _must_be_uncounted(nodes, spread, "A node")
+        after = paid.copy()
+        after[nodes] = grains
+        dearer = int(_along_paths(tree, after).max() - _along_paths(tree, paid).max())
         if dearer:
             ledger.charge("counts of nodes, each at its own price", price.mechanism, dearer * one)
-        grain = one
+        grain, paid = one, after
         for times in np.unique(grains).tolist():
             publish(nodes[grains == times], times * one)
         return noisy[nodes].copy()

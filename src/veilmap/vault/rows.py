@@ -15,10 +15,10 @@ from veilmap.vault.sampling import poisson
 class Rows:
     """The cells of every row, the deepest node that it lies in, and whose it is."""
 
-    __slots__ = ("_cells", "_node", "_unit")
+    __slots__ = ("_node", "_unit", "cells")
 
     def __init__(self, cells: list[Ints], unit: Ints | None = None, node: Ints | None = None) -> None:
-        self._cells, self._unit = cells, unit
+        self.cells, self._unit = cells, unit
         self._node = np.zeros(len(cells[0]), np.int64) if node is None else node
 
     def capped(self, most: int, keys: Keys) -> Rows:
@@ -40,34 +40,30 @@ class Rows:
 
     def _only(self, rows: Ints) -> Rows:
         unit = None if self._unit is None else self._unit[rows]
-        return Rows([axis[rows] for axis in self._cells], unit, self._node[rows])
+        return Rows([axis[rows] for axis in self.cells], unit, self._node[rows])
 
     def in_order(self) -> Rows:
         """Rows of one axis, sorted along it: so they are in every node, for as long as it is cut."""
-        return self._only(np.argsort(self._cells[0])) if self._unit is not None else Rows([np.sort(self._cells[0])])
+        return self._only(np.argsort(self.cells[0])) if self._unit is not None else Rows([np.sort(self.cells[0])])
 
     def along(self, keys: Ints) -> Rows:
         """The same rows with one axis."""
         return Rows([keys], self._unit, self._node).in_order()
 
-    @property
-    def cells(self) -> list[Ints]:
-        return self._cells
-
     def place(self, tree: RegularTree, bits: int) -> None:
         """From the root to the leaves of a regular tree, by the rule of ``add_axis``."""
         self._node[:] = tree.level_start[-2]
-        for cells, parts, offsets in zip(self._cells, tree.grid(tree.height), tree.offsets(tree.height), strict=True):
+        for cells, parts, offsets in zip(self.cells, tree.grid(tree.height), tree.offsets(tree.height), strict=True):
             self._node += offsets[((cells + 1) * parts - 1) >> bits]
 
     def cut(self, grown: Tree, axis: int, at: Ints) -> None:
         """Follow ``Tree.cut`` to the tree that it made."""
-        follow_cuts(self._cells[axis], at, grown.level_start[-3], grown.first_child, self._node)
+        follow_cuts(self.cells[axis], at, grown.level_start[-3], grown.first_child, self._node)
 
     def split(self, grown: Tree, parts: Ints) -> None:
         """Follow ``Tree.split`` to the tree that it made."""
         above, index = grown.level(grown.height - 1), np.zeros(len(self._node), np.int64)
-        for axis, cells in enumerate(self._cells):
+        for axis, cells in enumerate(self.cells):
             lo, hi, n = grown.lo[above, axis].copy(), grown.hi[above, axis].copy(), parts[:, axis].copy()
             follow_parts(cells, lo, hi, n, above.start, self._node, index)
         moved = (self._node >= above.start) & (grown.children[self._node] > 0)
@@ -81,7 +77,7 @@ class Rows:
         """The cells of each newest node along an axis, sorted, node after node; and where each node's begin."""
         newest = tree.level(tree.height)
         start = np.concatenate([[0], np.cumsum(self.counts(tree.size)[newest])])
-        if len(self._cells) == 1:
-            return self._cells[0][self._node >= newest.start], start
-        packed = ((self._node - newest.start) << bits) | self._cells[axis]
+        if len(self.cells) == 1:
+            return self.cells[0][self._node >= newest.start], start
+        packed = ((self._node - newest.start) << bits) | self.cells[axis]
         return np.sort(packed[packed >= 0]) & ((1 << bits) - 1), start
