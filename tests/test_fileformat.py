@@ -338,9 +338,7 @@ def test_a_crafted_curve_cannot_leave_its_domain(order, tmp_path):
         vm.load(path)
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [("key_from", -1), ("key_from", 2**40), ("key_to", 2**40), ("key_to", 0)]
-)
+@pytest.mark.parametrize(("column", "value"), [("key_from", -1), ("key_from", 2**40), ("key_to", 2**40), ("key_to", 0)])
 def test_crafted_keys_cannot_leave_the_curve(column, value, tmp_path):
     path = tmp_path / "r.parquet"
     made(height=2, method="hilbert-r").save(path)

@@ -192,8 +192,7 @@ def test_leaves_of_mixed_splits_partition_the_domain(axes, data):
         ended += int((parts.prod(axis=1) == 0).sum())
         for v, n in zip(range(newest.start, newest.stop), parts.tolist(), strict=True):
             below = slice(tree.first_child[v], tree.first_child[v + 1])
-            alone = CutTree.root(side, axes)
-            alone.lo[0], alone.hi[0] = tree.lo[v], tree.hi[v]
+            alone = CutTree(tree.lo[[v]], tree.hi[[v]], np.zeros(1, np.int64), (0, 1))
             assert np.array_equal(tree.lo[below], alone.refine(tuple(n)).lo[1:])  # row-major, as refine
             assert np.array_equal(tree.hi[below], alone.refine(tuple(n)).hi[1:])
     assert_leaves_partition_the_domain(tree, SIDE)

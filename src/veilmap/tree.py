@@ -138,6 +138,10 @@ class CutTree(Tree):
     children: Ints
     level_start: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        for array in (self.lo, self.hi, self.children):
+            array.flags.writeable = False
+
     @classmethod
     def root(cls, side: int, axes: int) -> Tree:
         origin = np.zeros((1, axes), np.int64)

@@ -22,8 +22,7 @@ class Sealed:
     __slots__ = ("_engine", "domain", "has_units", "most_rows")
 
     def __init__(self, engine: Engine, domain: Domain, most_rows: int | None = None) -> None:
-        self._engine = engine
-        self.domain = domain
+        self._engine, self.domain = engine, domain
         self.has_units = most_rows is not None  # rows belong to units, and of each unit ...
         self.most_rows = most_rows or 1  # ... no more than this many are looked at
 
