@@ -1006,3 +1006,32 @@ def test_a_quoted_field_may_hold_separators_and_quotes(tmp_path: Path) -> None:
         domain, RegularTree(domain.side, 1, ((2,),)), lambda part: None
     )
     assert counts.tolist() == [3, 0]
+
+
+def test_decimals_do_not_depend_on_each_other() -> None:
+    """One row with many digits sets the scale of a column of decimals; the others stay where they are."""
+    from decimal import Decimal
+
+    import pandas as pd
+
+    domain = Domain({"x": (0, 1.024)}, bits=10)
+    few = [Decimal("0.003")] * 100
+    (alone,), _ = open_points(pd.DataFrame({"x": few}), domain).rows(domain, lambda part: None)
+    (beside,), _ = open_points(pd.DataFrame({"x": [*few, Decimal("1e-20")]}), domain).rows(domain, lambda part: None)
+    assert alone.tolist() == beside[:100].tolist() == [3] * 100
+
+
+def test_line_that_is_not_utf8_spoils_nothing_and_is_not_quoted(tmp_path: Path, capfd) -> None:
+    path = tmp_path / "names.csv"
+    path.write_bytes(b"name,lon,lat\nJos\xe9,0.2,0.3,4\nJos\xe9,0.25,0.3\nAnn,0.5,0.5\n")
+    (x, _), _ = open_points(str(path), FLAT).rows(FLAT, lambda part: None)
+    assert len(x) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_file_under_another_name_is_the_same_file(tmp_path: Path) -> None:
+    path, again = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_text("lon,lat\n0.5,0.5\n")
+    again.hardlink_to(path)
+    with pytest.raises(BadInput, match="given again"):
+        open_points([str(path), str(again)], FLAT)

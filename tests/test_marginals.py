@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import naive
 from test_kernels import SEEDS, combined, ends_on_and_off_the_lines, random_measurements, random_queries
 from test_tree import SIDE, trees
+from veilmap.estimate import pruned
 from veilmap.kernels import boxes, marginals
 from veilmap.tree import CutTree
 
@@ -37,7 +38,7 @@ def cut_trees(draw, most_axes=8, most_nodes=160):
             grown = tree.refine(tuple(parts.tolist()))
         tree = grown if grown.size <= most_nodes else tree
     stops = draw(st.lists(st.integers(0, tree.size - 1), max_size=5))
-    return tree.pruned(np.isin(np.arange(tree.size), stops))[0]
+    return pruned(tree, np.isin(np.arange(tree.size), stops))[0]
 
 
 def pinwheel(turns):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilmap.curve import CurveTree
+from veilmap.estimate import pruned
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.tree import CutTree, RegularTree
 
@@ -36,7 +37,7 @@ def trees(draw, most_axes=4, most_nodes=150, least_axes=1):
     """Any trees: of any height, any cuts, and with leaves on any level."""
     whole = draw(regular_trees(most_axes, most_nodes=most_nodes, least_axes=least_axes))
     stops = draw(st.lists(st.integers(0, whole.size - 1), max_size=5))
-    return whole.pruned(np.isin(np.arange(whole.size), stops))[0]
+    return pruned(whole, np.isin(np.arange(whole.size), stops))[0]
 
 
 def assert_leaves_partition_the_domain(tree, side):
@@ -104,16 +105,16 @@ def test_offsets_find_the_node_at_every_grid_coordinate(tree):
 @given(regular_trees(most_axes=3), st.data())
 def test_pruning_keeps_a_node_exactly_when_no_node_above_it_stops(tree, data):
     stop = np.array(data.draw(st.lists(st.booleans(), min_size=tree.size, max_size=tree.size)))
-    pruned, stays = tree.pruned(stop)
+    short, stays = pruned(tree, stop)
 
     def stopped_above(v):
         return v > 0 and (stop[tree.parent[v]] or stopped_above(tree.parent[v]))
 
     assert stays.tolist() == [not stopped_above(v) for v in range(tree.size)]
-    assert np.array_equal(pruned.lo, tree.lo[stays])
-    assert np.array_equal(pruned.hi, tree.hi[stays])
-    assert np.array_equal(pruned.is_leaf, (stop | tree.is_leaf)[stays])
-    assert_leaves_partition_the_domain(pruned, SIDE)
+    assert np.array_equal(short.lo, tree.lo[stays])
+    assert np.array_equal(short.hi, tree.hi[stays])
+    assert np.array_equal(short.is_leaf, (stop | tree.is_leaf)[stays])
+    assert_leaves_partition_the_domain(short, SIDE)
 
 
 def test_uneven_cuts_differ_by_one_cell_at_most():
@@ -279,29 +280,18 @@ def test_boxes_of_a_curve_are_the_smallest_around_the_cells_of_its_ranges(tree):
 @given(curve_trees(), st.data())
 def test_a_pruned_curve_keeps_its_keys(tree, data):
     stop = np.array(data.draw(st.lists(st.booleans(), min_size=tree.size, max_size=tree.size)))
-    pruned, stays = tree.pruned(stop)
-    assert isinstance(pruned, CurveTree)
-    assert (pruned.axes, pruned.order, pruned.bits) == (tree.axes, tree.order, tree.bits)
-    expected, same = tree.keys.pruned(stop)
+    short, stays = pruned(tree, stop)
+    assert isinstance(short, CurveTree)
+    assert (short.axes, short.order, short.bits) == (tree.axes, tree.order, tree.bits)
+    expected, same = pruned(tree.keys, stop)
     assert np.array_equal(stays, same)
     for name in ("lo", "hi", "children", "level_start"):
-        assert np.array_equal(getattr(pruned.keys, name), getattr(expected, name))
-    assert np.array_equal(pruned.lo, tree.lo[stays])
-    assert np.array_equal(pruned.hi, tree.hi[stays])
+        assert np.array_equal(getattr(short.keys, name), getattr(expected, name))
+    assert np.array_equal(short.lo, tree.lo[stays])
+    assert np.array_equal(short.hi, tree.hi[stays])
     _, keys = curve_cells(tree)  # its leaves still partition the curve
-    lo, hi = (end[pruned.is_leaf, 0] for end in (pruned.keys.lo, pruned.keys.hi))
+    lo, hi = (end[short.is_leaf, 0] for end in (short.keys.lo, short.keys.hi))
     assert (((lo <= keys[:, None]) & (keys[:, None] < hi)).sum(axis=1) == 1).all()
-
-
-@given(trees(), st.data())
-def test_a_shortened_tree_has_the_upper_levels(tree, data):
-    height = data.draw(st.integers(0, tree.height))
-    shorter = tree.shortened(height)
-    assert shorter.height == height
-    assert shorter.level_start == tree.level_start[: height + 2]
-    assert np.array_equal(shorter.lo, tree.lo[: shorter.size])
-    assert np.array_equal(shorter.hi, tree.hi[: shorter.size])
-    assert_leaves_partition_the_domain(shorter, SIDE)
 
 
 @given(regular_trees(), st.data())

@@ -770,3 +770,16 @@ def test_id_types_keep_all_apart() -> None:
     assert id_type(pa.decimal32(5, 2)) == pa.decimal128(38, 2)
     assert id_type(pa.list_(pa.int64())) is None
     assert batches.Piece([]).ids is None
+
+
+def test_ids_whose_type_is_guessed_from_all_rows_are_refused(tmp_path: Path) -> None:
+    """One id of 0.5 among whole numbers would make floats of all of them, and of different people the same one."""
+    path = tmp_path / "people.geojson"
+    path.write_text(
+        '{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {"who": 7},'
+        ' "geometry": {"type": "Point", "coordinates": [0.5, 0.5]}}]}'
+    )
+    domain = Domain({"x": (0, 1), "y": (0, 1)})
+    with pytest.raises(UnreadableInput, match=r"declares no types, as ids need: save it as GeoPackage or Parquet"):
+        open_points(str(path), domain, "who")
+    open_points(str(path), domain)

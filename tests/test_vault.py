@@ -648,7 +648,7 @@ def test_tree_cannot_be_shortened_after_a_cut() -> None:
         gate.shorten(1)
         gate.count(1, epsilon)
 
-    assert refused_or_right(steps) == "A tree can be shortened only before its first cut."
+    assert refused_or_right(steps).startswith("A tree can be shortened only before its first cut")
 
 
 @pytest.mark.usefixtures("silence")

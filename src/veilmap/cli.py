@@ -59,6 +59,14 @@ DeltaOption = Annotated[
 SampleOption = Annotated[
     str | None, typer.Option("--sample", help="Find medians on a random sample of this rate, like 0.01.")
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A further option of the method, like switch=2. May be repeated."),
+]
+WorkloadOption = Annotated[
+    Path | None,
+    typer.Option("--workload", help="A CSV file of boxes that people will ask: the budget is shared for them."),
+]
 RowsOption = Annotated[
     int | None, typer.Option("--max-rows-per-unit", help="How many rows of one person are looked at, with --unit.")
 ]
@@ -107,6 +115,8 @@ def release(
     sample: SampleOption = None,
     noise: NoiseOption = None,
     delta: DeltaOption = None,
+    workload: WorkloadOption = None,
+    settings: SetOption = None,
     unit: Annotated[
         str | None, typer.Option("--unit", help="The column that says whose row it is, when people have many.")
     ] = None,
@@ -126,10 +136,12 @@ def release(
     import veilmap as vm
     from veilmap.method import DEFAULT_METHOD
 
+    box = _domain(domain, crs)
+    budget = None if workload is None else vm.Workload(_read_boxes(workload, box))
     with _progress("Counting") as tell:
         made = vm.release(
             [str(path) for path in inputs],
-            _domain(domain, crs),
+            box,
             epsilon=epsilon,
             method=method or DEFAULT_METHOD,
             height=height,
@@ -138,6 +150,8 @@ def release(
             delta=delta,
             sample=sample,
             noise=noise,
+            budget=budget,
+            options=_settings(settings),
             unit=unit,
             max_rows_per_unit=max_rows_per_unit,
             allow_nonprivate=allow_nonprivate,
@@ -179,6 +193,8 @@ def info(path: ReleaseArgument, output: FormatOption = Format.TABLE) -> None:
     import veilmap as vm
 
     found = vm.load(path)
+    if output is not Format.TABLE:
+        _warn(found)
     if output is Format.TABLE:
         _print_info(found, path)
     elif output is Format.JSON:
@@ -201,6 +217,9 @@ def plan(
     ] = None,
     noise: NoiseOption = None,
     delta: DeltaOption = None,
+    sample: SampleOption = None,
+    workload: WorkloadOption = None,
+    settings: SetOption = None,
     max_rows_per_unit: RowsOption = None,
     box: BoxOption = None,
     output: FormatOption = Format.TABLE,
@@ -209,15 +228,20 @@ def plan(
     from veilmap.answer import reach
     from veilmap.method import DEFAULT_METHOD
     from veilmap.plan import plan as make_plan
+    from veilmap.structures import Workload
 
+    place = _domain(domain, None)
     made = make_plan(
-        _domain(domain, None),
+        place,
         epsilon,
         method or DEFAULT_METHOD,
         height,
         rows,
         delta=delta,
         noise=noise,
+        sample=sample,
+        budget=None if workload is None else Workload(_read_boxes(workload, place)),
+        options=_settings(settings),
         max_rows_per_unit=1 if max_rows_per_unit is None else max_rows_per_unit,
     )
     if box:
@@ -234,10 +258,14 @@ def plan(
     else:
         _print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
         _say(
-            f"{made.method.name}, epsilon {float(made.epsilon):g}, height {made.height}: {made.nodes:,} nodes, "
+            f"{made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {made.nodes:,} nodes, "
             f"about {made.memory / 2**20:,.0f} MiB to make and save it."
         )
         _say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
+        if made.method.structure.nodes(place.dimensions) is None or hasattr(made.method.structure, "median_share"):
+            _say("This method follows the data: the figures are for rows that lie evenly, and other rows may differ.")
+        if not made.method.private:
+            _say(f"{made.method.name} is not private: for experiments on public data only.")
 
 
 @app.command(epilog="Example: veilmap demo -o demo")
@@ -277,6 +305,9 @@ def main() -> None:
     except VeilmapError as error:
         typer.echo(f"veilmap: {error}", err=True)
         sys.exit(2)
+    except MemoryError:
+        typer.echo("veilmap: there is not enough memory: choose a smaller height or a coarser method.", err=True)
+        sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("veilmap: interrupted; nothing was written.", err=True)
         sys.exit(130)
@@ -302,6 +333,15 @@ def _must_be_free(out: Path, inputs: list[Path], overwrite: bool) -> None:
         raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")
     if not is_release(out):
         raise BadInput(f"{out} exists and is no release, so it is not overwritten: choose another name.")
+
+
+def _settings(texts: list[str] | None) -> dict[str, object] | None:
+    """Options of a structure, as typed: numbers where they look like it."""
+    pairs = [text.partition("=") for text in texts or []]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise BadInput(f"An option of a method is name=value, like switch=2; got {name + equals + value!r}.")
+    return {name: int(value) if value.isdecimal() else value for name, _, value in pairs} or None
 
 
 def _domain(text: str, crs: str | None) -> Domain:
@@ -376,7 +416,7 @@ def _print_answers(found: Release, asked: Any, answers: Answers, output: Format)
                 for row in rows
             ],
         )
-        _warn(found)
+    _warn(found)
 
 
 def _print_info(found: Release, path: Path) -> None:
@@ -394,9 +434,9 @@ def _print_info(found: Release, path: Path) -> None:
         "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}"
         + (f"; rho {float(privacy.rho):g}" if privacy.rho else ""),
         "Spent": f"{float(privacy.spent):g} of {'rho' if privacy.rho else 'it'}, by {', '.join(privacy.mechanisms)}"
-        if privacy.ledger
-        else "nothing: nothing in it is protected",
-        "Method": f"{found.method['name']}: {found.method['structure']['name']}, height {tree.height}, "
+        if privacy.private
+        else "nothing of it counts: this release is not private",
+        "Method": f"{found.method['name']}: {found.method['structure']['name']}, {tree.height} levels, "
         f"{found.method['budget']['name']} budget, {found.method['estimate']}",
         "Domain": str(found.domain) + (f" ({found.domain.crs})" if found.domain.crs else ""),
         "Holds": f"{tree.size:,} nodes, {int(tree.is_leaf.sum()):,} of them leaves; the estimate of all rows is "
@@ -412,6 +452,8 @@ def _print_info(found: Release, path: Path) -> None:
         ["spent on", "mechanism", "rho" if privacy.rho else "epsilon"],
         [[c.what, c.mechanism, f"{float(c.epsilon + c.rho):.6g}"] for c in privacy.ledger],
     )
+    if not privacy.private:
+        return
     console.print("[bold]What it cannot do[/bold]")
     for limit in LIMITS:
         console.print(f"- {limit.format(unit=privacy.unit)}", soft_wrap=True, markup=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from veilmap.kernels.curves import range_boxes
-from veilmap.tree import Flags, Ints, Tree
+from veilmap.tree import Ints, Tree, frozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +33,11 @@ class CurveTree(Tree):
     def children(self) -> Ints:  # type: ignore[override]
         return self.keys.children
 
-    def pruned(self, stop: Flags) -> tuple[Tree, Flags]:
-        keys, stays = self.keys.pruned(stop)
-        return CurveTree(keys, self.axes, self.order, self.bits), stays
-
     @cached_property
     def _boxes(self) -> tuple[Ints, Ints]:
         lo, hi = np.empty((2, self.size, self.axes), np.int64)
         range_boxes(self.keys.lo[:, 0].copy(), self.keys.hi[:, 0].copy(), self.axes, self.order, lo, hi)
-        return lo << (self.bits - self.order), hi << (self.bits - self.order)
+        return frozen(lo << (self.bits - self.order)), frozen(hi << (self.bits - self.order))
 
     @property
     def lo(self) -> Ints:  # type: ignore[override]

@@ -69,7 +69,8 @@ class Method:
 
         if getattr(self.structure, "leaves_only", False) and not isinstance(self.budget, LeafOnly):
             raise BadInput(f"A {type(self.structure).__name__} counts its leaves only: its budget is LeafOnly().")
-        if isinstance(self.budget, Levels | Workload) and self.structure.height is None:
+        chooses = self.structure.height is None and not hasattr(self.structure, "settled")
+        if isinstance(self.budget, Levels | Workload) and chooses:
             raise BadInput("A share for each level needs a known number of levels: give the structure a height.")
         if self.noise is Noise.DISCRETE_GAUSSIAN and self._median == "smooth-sensitivity":
             raise BadInput("Smooth-sensitivity medians are not concentrated: choose other medians, or Laplace noise.")
@@ -150,22 +151,36 @@ METHODS: dict[str, Method] = {
 }
 
 
-def named(name: str, *, height: int | None = None, prune_below: float | None = None, sample: object = None) -> Method:
-    """A method of the registry, with its height, pruning threshold and sampling rate set."""
+def named(
+    name: str,
+    *,
+    height: int | None = None,
+    prune_below: float | None = None,
+    sample: object = None,
+    options: Mapping[str, object] | None = None,
+) -> Method:
+    """A method of the registry, with its height, pruning threshold, sampling rate and further options set."""
     if name not in METHODS:
         raise BadInput(f"There is no method {name!r}. {near_misses(name, METHODS)}")
     method = METHODS[name]
-    options = {key: value for key, value in (("height", height), ("sample", sample)) if value is not None}
-    for option in options:
-        if option not in {field.name for field in fields(method.structure)}:  # type: ignore[arg-type]
-            able = [m.name for m in METHODS.values() if option in {f.name for f in fields(m.structure)}]  # type: ignore[arg-type]
-            raise BadInput(f"{name} has no {option} to set: leave it out, or take one of {', '.join(able)}.")
-    structure = replace(method.structure, **options)  # type: ignore[type-var]
+    given = {key: value for key, value in (("height", height), ("sample", sample)) if value is not None}
+    given |= options or {}
+    for option in given:
+        if option not in _options(method):
+            able = [m.name for m in METHODS.values() if m.private and option in _options(m)]
+            way = f"take one of {', '.join(able)}" if able else f"it has {', '.join(_options(method)) or 'none'}"
+            raise BadInput(f"{name} has no {option} to set: leave it out, or {way}.")
+    structure = replace(method.structure, **given)  # type: ignore[type-var]
     return replace(method, structure=structure, prune_below=prune_below)
 
 
+def _options(method: Method) -> list[str]:
+    """What can be set of its structure."""
+    return [field.name for field in fields(method.structure)]  # type: ignore[arg-type]
+
+
 def _finite(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def _to_json(value: Any, known: Mapping[str, type]) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,11 +18,12 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.estimate import estimate
 from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise
-from veilmap.publish import BYTES_A_NODE, checked_delta, must_fit, resolve
-from veilmap.structures import Gate, middles
+from veilmap.publish import BYTES_A_NODE, checked_delta, must_fit, resolve, settled
+from veilmap.structures import Budget, Gate, middles
 from veilmap.tree import CutTree, Ints, RegularTree, Tree
 from veilmap.vault import LaplacePrice, NoisyTree, decay, price_of
 
+MOST_ROWS = 10**12
 SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
 """Boxes that people ask for: these parts of every axis."""
 
@@ -71,6 +74,8 @@ def plan(
     delta: object = None,
     sample: object = None,
     noise: str | Noise | None = None,
+    budget: Budget | None = None,
+    options: Mapping[str, object] | None = None,
     max_rows_per_unit: int = 1,
 ) -> Plan:
     """Predict the error of a release.
@@ -78,19 +83,20 @@ def plan(
     Where the method would follow the noisy number of rows, ``rows`` is a guess of it; for structures that
     follow the data, the prediction is for rows that lie evenly.
     """
-    chosen, budget = resolve(method, height, None, sample, noise), exact_epsilon(epsilon)
+    chosen, total = resolve(method, height, None, sample, noise, budget, options), exact_epsilon(epsilon)
     chance = checked_delta(chosen, delta)
+    chosen = settled(chosen, domain)
     must_fit(chosen, domain)
     if rows is None and (chosen.structure.height is None or chosen.structure.nodes(domain.dimensions) is None):
-        raise BadInput("The tree depends on the number of rows: give a height if it has one, or a guess of the rows.")
-    if rows is not None and rows < 0:
-        raise BadInput(f"A guess of the rows is 0 or more, got {rows}.")
+        raise BadInput("The tree depends on the number of rows: give a guess of it, or a height if the method has one.")
+    if rows is not None and not (type(rows) is int and 0 <= rows <= MOST_ROWS):
+        raise BadInput(f"A guess of the rows is a whole number from 0 to {MOST_ROWS:.0e}, got {rows!r}.")
     if type(max_rows_per_unit) is not int or max_rows_per_unit < 1:
         raise BadInput(f"A unit may have 1 or more rows, got max_rows_per_unit={max_rows_per_unit!r}.")
-    empty = rehearse(domain, chosen, budget, rows or 0, chance, max_rows_per_unit)
+    empty = rehearse(domain, chosen, total, rows or 0, chance, max_rows_per_unit)
     answerer = Answerer(domain, estimate(empty, chosen), chosen.estimate is not Estimate.NOISY_COUNTS)
     size = empty.tree.size
-    return Plan(domain, chosen, budget, empty.tree.height, size, size * BYTES_A_NODE, answerer)
+    return Plan(domain, chosen, total, empty.tree.height, size, size * BYTES_A_NODE, answerer)
 
 
 def rehearse(
@@ -125,7 +131,7 @@ class Rehearsal:
             refine=lambda parts: self.grow(self.tree.refine(parts)),
             split=lambda parts: self.grow(self.tree.split(parts)),
             cut=lambda axis, at, where: self.grow(self.tree.cut(axis, at, where)),
-            shorten=lambda height: self.grow(self.tree.shortened(height)),
+            shorten=lambda height: self.grow(cast(RegularTree, self.tree).shortened(height)),
             follow=self.follow,
             sample=lambda rate, part, chance, mechanism: part,
             medians=lambda axis, part, chance, mechanism: middles(self.tree, axis),

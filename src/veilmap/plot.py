@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 
 import numpy as np
@@ -29,12 +30,15 @@ def density_image(release: Release) -> NDArray[np.float64]:
     """
     tree, domain = release.estimates.tree, release.domain
     pixels = _pixels(tree, domain.side)
-    sure = release.estimates.estimate > SURE * standard_errors(release.estimates, release.consistent)
-    shown = sure.copy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = release.estimates.estimate / standard_errors(release.estimates, release.consistent)
+    sure, shown = errors > SURE, np.zeros(tree.size, np.bool_)
     shown[0] = True
     for level in range(1, tree.height + 1):
-        nodes = tree.level(level)
-        shown[nodes] &= shown[tree.parent[nodes]]
+        nodes = np.arange(tree.level(level).start, tree.level(level).stop)
+        nodes = nodes[shown[tree.parent[nodes]]]
+        # Of so many empty cells the noise lifts about one this far, if it is like Laplace's.
+        shown[nodes] = errors[nodes] > max(SURE, math.log(max(len(nodes), 1)) / math.sqrt(2))
     places = tree.keys if isinstance(tree, CurveTree) else tree
     part = np.prod((places.hi - places.lo) / float(places.hi[0, 0]), axis=1)  # of the domain
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty box is never painted
@@ -55,7 +59,8 @@ def _pixels(tree: Tree, side: int) -> int:
     else:
         width = (tree.hi - tree.lo)[tree.is_leaf]
         narrowest = float(width[width > 0].min())
-    return int(2 ** np.clip(np.ceil(np.log2(side / narrowest)), 1, FINEST))
+    finest = FINEST - isinstance(tree, CurveTree)  # ranges have no edges to show more finely
+    return int(2 ** np.clip(np.ceil(np.log2(side / narrowest)), 1, finest))
 
 
 def _paint_ranges(
@@ -114,7 +119,7 @@ def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None
     delta = f", δ = {float(release.privacy.delta):g}" if release.privacy.delta else ""
     promise = f"ε = {float(release.privacy.epsilon):g}{delta} for {release.privacy.unit}"
     promise = promise if release.privacy.private else "NOT PRIVATE"
-    notes = f"{promise} · {release.method['name']}, height {release.height} · grey: cannot be told from empty"
+    notes = f"{promise} · {release.method['name']}, {release.height} levels · grey: cannot be told from empty"
     axes.annotate(notes, (1, -0.09), xycoords="axes fraction", ha="right", va="top", fontsize=8, color="#555555")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")

@@ -40,7 +40,7 @@ class Privacy:
                 "NOT PRIVATE. This release was made for a test or a study, with random bits that can be drawn again "
                 "or with something exact in it. Do not publish it."
             )
-        epsilon, who = float(self.epsilon), self.unit.partition(" (")[0]
+        epsilon, who = float(self.epsilon), self.unit.partition(" (")[0].removeprefix("one ")
         name = f"{epsilon:g}" if not self.delta else f"({epsilon:g}, {float(self.delta):g})"
         but = f", except with a probability of about {float(self.delta):g}" if self.delta else ""
         return (

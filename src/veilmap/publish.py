@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -20,7 +20,7 @@ from veilmap.memory import free_memory
 from veilmap.method import DEFAULT_METHOD, Method, Noise, named
 from veilmap.privacy import Privacy
 from veilmap.published import Release
-from veilmap.structures import NodeBudget
+from veilmap.structures import Budget, NodeBudget
 from veilmap.vault import measure, seal
 
 _version = cache(version)  # reading it takes longer than a small release
@@ -41,6 +41,8 @@ def release(
     delta: object = None,
     sample: object = None,
     noise: str | Noise | None = None,
+    budget: Budget | None = None,
+    options: Mapping[str, object] | None = None,
     unit: object = None,
     max_rows_per_unit: int | None = None,
     allow_nonprivate: bool = False,
@@ -72,6 +74,10 @@ def release(
         For methods with medians: find them on a random sample of this rate. Faster, at the same privacy.
     noise
         ``discrete-laplace``, or ``discrete-gaussian`` with a ``delta``.
+    budget
+        How epsilon is shared among levels or nodes, like ``Uniform()`` or ``Workload(boxes)``.
+    options
+        Further settings of the method's structure, by name: ``{"switch": 2, "median": "noisy-mean"}``.
     unit, max_rows_per_unit
         Protect people with many rows: the column that says whose row it is (or one id a row, for an array), and how
         many rows of one person are looked at, chosen at random. The noise grows with that number.
@@ -82,25 +88,26 @@ def release(
         raise BadInput(
             f"The domain must be a veilmap.Domain, got {type(domain).__name__}: it is never taken from the data."
         )
-    budget = exact_epsilon(epsilon)
-    chosen = resolve(method, height, prune, sample, noise)
+    total = exact_epsilon(epsilon)
+    chosen = resolve(method, height, prune, sample, noise, budget, options)
     chance = checked_delta(chosen, delta)
     if not chosen.private and not allow_nonprivate:
         raise BadInput(
             f"{chosen.name} is a yardstick that publishes something exact, and is not private: take another method, "
             f"or allow_nonprivate=True for an experiment on data that is public."
         )
+    chosen = settled(chosen, domain)
     must_fit(chosen, domain)
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
     sealed = seal(points, domain, unit, max_rows_per_unit)
-    noisy = measure(sealed, chosen, budget, progress, chance, allow_nonprivate)
+    noisy = measure(sealed, chosen, total, progress, chance, allow_nonprivate)
     concentrated = sum((charge.rho for charge in noisy.charges), Fraction(0))
     return Release(
         domain=domain,
         method=chosen.to_json(),
         privacy=Privacy(
-            epsilon=budget,
+            epsilon=total,
             ledger=noisy.charges,
             private=noisy.private,
             delta=chance,
@@ -134,15 +141,22 @@ def resolve(
     prune: float | None,
     sample: object = None,
     noise: str | Noise | None = None,
+    budget: Budget | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Method:
     """The method that a caller means."""
     if isinstance(method, str):
-        found = named(method, height=height, prune_below=prune, sample=sample)
-        return found if noise is None else replace(found, noise=_noise(noise))
+        found = named(method, height=height, prune_below=prune, sample=sample, options=options)
+        if noise is not None and found.noise is Noise.NONE:
+            raise BadInput(f"{method} has exact counts: leave the noise out, or take another method.")
+        found = found if noise is None else replace(found, noise=_noise(noise))
+        return found if budget is None else replace(found, budget=budget)
     if not isinstance(method, Method):
         raise BadInput(f"A method is a name or a veilmap.Method, got {type(method).__name__}.")
-    if any(option is not None for option in (height, prune, sample, noise)):
-        raise BadInput("height, prune, sample and noise go with a method's name; a veilmap.Method carries its own.")
+    if any(option is not None for option in (height, prune, sample, noise, budget, options)):
+        raise BadInput(
+            "height, prune, sample, noise, budget and options go with a method's name: a veilmap.Method has its own."
+        )
     return method
 
 
@@ -152,6 +166,12 @@ def _noise(noise: str | Noise) -> Noise:
     if value not in kinds:
         raise BadInput(f"The noise of a release is {' or '.join(kinds)}, got {value!r}.")
     return Noise(value)
+
+
+def settled(method: Method, domain: Domain) -> Method:
+    """With a height that suits the domain, where the method has one and it was not given."""
+    settle = getattr(method.structure, "settled", None)
+    return method if settle is None else replace(method, structure=settle(domain))
 
 
 def must_fit(method: Method, domain: Domain) -> None:

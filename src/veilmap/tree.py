@@ -9,15 +9,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+Array = TypeVar("Array", Ints, Flags)
 Parts: TypeAlias = tuple[int, ...]
 """Into how many equal parts a box is cut, along each axis."""
+
+
+def frozen(array: Array) -> Array:
+    """The same array, which nobody can write to: trees are handed out while they grow."""
+    array.flags.writeable = False
+    return array
 
 
 class Tree:
@@ -79,13 +86,6 @@ class Tree:
         starts = (*self.level_start, self.size + len(lo))
         return CutTree(np.concatenate([self.lo, lo]), np.concatenate([self.hi, hi]), children, starts)
 
-    def shortened(self, height: int) -> Tree:
-        """The levels down to ``height``."""
-        size, starts = self.level_start[height + 1], self.level_start[: height + 2]
-        children = self.children[:size].copy()
-        children[starts[-2] :] = 0
-        return CutTree(self.lo[:size], self.hi[:size], children, starts)
-
     @property
     def height(self) -> int:
         """Levels below the root."""
@@ -102,31 +102,20 @@ class Tree:
     @cached_property
     def first_child(self) -> Ints:
         """Children of node ``v`` are ``first_child[v] : first_child[v + 1]``."""
-        return np.concatenate([[1], 1 + np.cumsum(self.children)])
+        return frozen(np.concatenate([[1], 1 + np.cumsum(self.children)]))
 
     @cached_property
     def is_leaf(self) -> Flags:
-        return np.equal(self.children, 0)
+        return frozen(np.equal(self.children, 0))
 
     @cached_property
     def parent(self) -> Ints:
         """The parent of each node, -1 at the root."""
-        return np.concatenate([[-1], np.repeat(np.arange(self.size), self.children)])
+        return frozen(np.concatenate([[-1], np.repeat(np.arange(self.size), self.children)]))
 
     @cached_property
     def node_level(self) -> Ints:
-        return np.repeat(np.arange(self.height + 1), np.diff(self.level_start))
-
-    def pruned(self, stop: Flags) -> tuple[Tree, Flags]:
-        """The tree in which every node of ``stop`` is a leaf, and which nodes stayed in it."""
-        stays = np.ones(self.size, np.bool_)
-        for i in range(1, self.height + 1):
-            above = self.parent[self.level(i)]
-            stays[self.level(i)] = stays[above] & ~stop[above]
-        left = np.array([int(stays[self.level(i)].sum()) for i in range(self.height + 1)])
-        starts = np.concatenate([[0], np.cumsum(left[left > 0])])
-        children = np.where(stop, 0, self.children)[stays]
-        return CutTree(self.lo[stays], self.hi[stays], children, tuple(starts.tolist())), stays
+        return frozen(np.repeat(np.arange(self.height + 1), np.diff(self.level_start)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +129,7 @@ class CutTree(Tree):
 
     def __post_init__(self) -> None:
         for array in (self.lo, self.hi, self.children):
-            array.flags.writeable = False
+            frozen(array)
 
     @classmethod
     def root(cls, side: int, axes: int) -> Tree:
@@ -162,7 +151,8 @@ class RegularTree(Tree):
     def refine(self, parts: Parts) -> Tree:
         return RegularTree(self.side, self.axes, (*self.splits, parts))
 
-    def shortened(self, height: int) -> Tree:
+    def shortened(self, height: int) -> RegularTree:
+        """The levels down to ``height``."""
         return RegularTree(self.side, self.axes, self.splits[:height])
 
     @cached_property
@@ -188,7 +178,7 @@ class RegularTree(Tree):
     @cached_property
     def children(self) -> Ints:  # type: ignore[override]
         fanouts = [math.prod(parts) for parts in self.splits] + [0]
-        return np.repeat(np.array(fanouts, np.int64), np.diff(self.level_start))
+        return frozen(np.repeat(np.array(fanouts, np.int64), np.diff(self.level_start)))
 
     def grid(self, level: int) -> Parts:
         """Nodes of a level along each axis."""

@@ -54,13 +54,12 @@ class FilesEngine(LocalEngine):
 def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain, unit: str | None = None) -> FilesEngine:
     """Open each file as far as needed to know that it has the columns."""
     names = [os.fspath(path) for path in paths]
-    seen: set[str] = set()
-    for name in names:
-        if (real := os.path.realpath(name)) in seen:
-            raise BadInput(f"Each file must be given once, and {name!r} is given again: its rows would count twice.")
-        seen.add(real)
     sources = tuple(_open(name, domain, unit) for name in names)
-    return FilesEngine(sources, tuple(os.path.getsize(name) for name in names), _shared_type(sources, unit))
+    about = [os.stat(name) for name in names]
+    for k, name in enumerate(names):
+        if any(os.path.samestat(about[k], other) for other in about[:k]):
+            raise BadInput(f"Each file must be given once, and {name!r} is given again: its rows would count twice.")
+    return FilesEngine(sources, tuple(one.st_size for one in about), _shared_type(sources, unit))
 
 
 def _shared_type(sources: Sequence[Source], unit: str | None) -> Any:

@@ -116,7 +116,9 @@ def coordinates(column: pa.Array | pa.ChunkedArray) -> tuple[Floats, Floats]:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> Floats:
-    """A column as 64-bit floats, NaN where it is null."""
+    """A column as 64-bit floats, NaN where it is null. What a cell becomes does not depend on other cells."""
+    if pa.types.is_decimal(column.type):  # Arrow's own cast rounds by the column's scale, which any one row may set
+        column = column.cast(pa.string())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values
 

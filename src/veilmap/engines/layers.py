@@ -17,6 +17,9 @@ from veilmap.engines.geometry import crs_label, find_geometry
 from veilmap.engines.guard import guard, guard_each, no_warnings
 from veilmap.errors import UnreadableInput, need
 
+DECLARED = (".gpkg", ".shp", ".fgb")
+"""Files that say what type a column has."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSource:
@@ -51,6 +54,8 @@ class LayerSource:
 
 
 def open_layer(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> LayerSource:
+    if unit is not None and not path.lower().endswith(DECLARED):
+        raise UnreadableInput(f"{where} declares no types, as ids need: save it as GeoPackage or Parquet for units.")
     with no_warnings():
         layer = _only_layer(path, where, damaged)
         schema, about = guard(lambda: _describe(path, layer), damaged)

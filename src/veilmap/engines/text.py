@@ -87,7 +87,8 @@ class TextSource:
 
     def _parse(self, lines: bytes, skip: int) -> pa.Table:
         """The columns as text. A row is a line: a quote that is not closed spoils its own line and no other."""
-        data = np.frombuffer(lines, np.uint8).copy()
+        # Bytes that are not UTF-8 are written out: the parser would complain of them, and quote the line.
+        data = np.frombuffer(lines.decode(errors="backslashreplace").encode(), np.uint8).copy()
         blank_open_quotes(data, ord(self.header.separator))
         # Columns go by their places: names may be blank, doubled or padded.
         needed = dict.fromkeys((*self.axes, *([] if self.unit is None else [self.unit])))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.curve import CurveTree
 from veilmap.kernels import sweeps
 from veilmap.method import Estimate, Method
-from veilmap.tree import RegularTree, Tree
+from veilmap.tree import CutTree, Flags, RegularTree, Tree
 from veilmap.vault import NoisyTree
 
 QUANTUM = 2.0**-10
@@ -71,7 +72,7 @@ def standard_errors(nodes: Estimates, consistent: bool) -> NDArray[np.float64]:
 def prune(full: Estimates, below: float) -> Estimates:
     """Drop the descendants of every node whose estimate is below a threshold (section 7 of the paper)."""
     stop = (full.estimate < below) & np.isfinite(full.subtree_variance)
-    tree, stays = full.tree.pruned(stop)
+    tree, stays = pruned(full.tree, stop)
     return Estimates(
         tree,
         full.noisy_count[stays],
@@ -79,3 +80,18 @@ def prune(full: Estimates, below: float) -> Estimates:
         full.estimate[stays],
         full.subtree_variance[stays],
     )
+
+
+def pruned(tree: Tree, stop: Flags) -> tuple[Tree, Flags]:
+    """The tree in which every node of ``stop`` is a leaf, and which nodes stayed in it."""
+    if isinstance(tree, CurveTree):
+        keys, stays = pruned(tree.keys, stop)
+        return CurveTree(keys, tree.axes, tree.order, tree.bits), stays
+    stays = np.ones(tree.size, np.bool_)
+    for i in range(1, tree.height + 1):
+        above = tree.parent[tree.level(i)]
+        stays[tree.level(i)] = stays[above] & ~stop[above]
+    left = np.array([int(stays[tree.level(i)].sum()) for i in range(tree.height + 1)])
+    starts = np.concatenate([[0], np.cumsum(left[left > 0])])
+    children = np.where(stop, 0, tree.children)[stays]
+    return CutTree(tree.lo[stays], tree.hi[stays], children, tuple(starts.tolist())), stays

@@ -82,10 +82,13 @@ def cut_boxes(table: Floats, cells: int, lo: Ints, hi: Ints, axis: int, noise: f
             continue
         half = box_sum(table, cells, lo[v], hi[v]) / 2
         end = hi[v].copy()
-        best = np.inf
+        before = 0.0
         for c in range(lo[v, axis] + 1, hi[v, axis]):
             end[axis] = c
-            off = abs(box_sum(table, cells, lo[v], end) - half)
-            if off < best:
-                best = off
-                at[v] = c
+            running = box_sum(table, cells, lo[v], end)
+            at[v] = c
+            if running >= half:  # the cell that ends here has the median: cut at the nearer of its sides
+                if c - 1 > lo[v, axis] and half - before < running - half:
+                    at[v] = c - 1
+                break
+            before = running

@@ -41,7 +41,12 @@ class CellTree:
             raise BadInput(f"The grid of a cell tree has 1 to {2**16} cells a side, got {self.cells!r}.")
 
     def nodes(self, dimensions: int) -> int:
-        return int(2 ** (self.height * dimensions + 1)) - 1
+        cells = self.cells or round(GRID_CELLS ** (1 / dimensions))
+        return int(min(2 ** (self.height * dimensions + 1), 2 * cells**dimensions))
+
+    def halvings(self, dimensions: int) -> int:
+        """It is cut at grid lines, for as long as there are any."""
+        return 0
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes, side = gate.domain.dimensions, gate.domain.side

@@ -63,8 +63,8 @@ class Structure(Protocol):
     """What decides where a tree is cut and which levels are counted.
 
     It may say more of itself: ``usual_budget``, ``leaves_only`` (no other node is counted), ``median`` (how it
-    finds medians), ``halvings(dimensions)``, how often an axis is cut when that is not its height, and ``stages``, how
-    often it counts, when that is more than once.
+    finds medians), ``halvings(dimensions)``, how often an axis is cut when that is not its height, and ``stages`` = 1
+    when it reads all rows once: then a stream that can be read but once is not held in memory.
     """
 
     @property

@@ -41,6 +41,10 @@ class UniformGrid:
     def nodes(self, dimensions: int) -> int | None:
         return None if self.cells is None else 1 + self.cells**dimensions
 
+    def halvings(self, dimensions: int) -> int:
+        """Cells are not halved."""
+        return 0
+
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         parts = level_shares(_by_level(budget), epsilon, 1)
         rows = gate.count(0, parts[0]) if parts[0] else None
@@ -80,17 +84,19 @@ class AdaptiveGrid(UniformGrid):
         noisy = gate.count(1, parts[1]).astype(np.float64)
         wanted = np.ceil(cells_a_side(noisy, gate.sharpness(parts[2]), SMALL_CELL, axes)).astype(np.int64)
         finer = np.clip(wanted, 1, min(MOST_PARTS, max(1, gate.domain.side // m)))
+        if (cells := float(np.sum(finer.astype(np.float64) ** axes))) > MOST:  # what memory there is, surely
+            finer = np.maximum(1, (finer * (MOST / cells) ** (1 / axes)).astype(np.int64))
         gate.split(np.tile(finer[:, None], (1, axes)))
         gate.count(2, parts[2])
 
 
 def _by_level(budget: Budget) -> LevelBudget:
     if isinstance(budget, NodeBudget):
-        raise BadInput("A grid that follows its counts has a price for each level: give it Levels.")
+        raise BadInput("A grid has one price for each of its levels: give it Levels, or another budget by level.")
     return budget
 
 
 def _root(cells: int, axes: int) -> int:
     """The whole number of cells a side for so many in all."""
     side: float = cells ** (1 / axes)
-    return round(side)
+    return int(side + 1e-6)

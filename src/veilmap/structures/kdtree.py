@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.amounts import exact_number
-from veilmap.domain import KEY_BITS
+from veilmap.domain import KEY_BITS, Domain
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures.gate import Budget, Gate, count_levels
 from veilmap.structures.quadtree import whole_height
@@ -30,13 +31,14 @@ def middles(tree: Tree, axis: int) -> NDArray[np.int64]:
 class KdTree:
     """A kd-tree of fanout 2^d: each counted level cuts every axis once (section 6.2 of the paper).
 
-    With ``fanout=2`` every single cut makes a counted level. ``switch`` says how many counted levels have
-    medians, ``"all"`` or ``"half"`` of them or a number; below them boxes are cut in the middle. Medians take
+    Without a ``height`` it has 8 levels, fewer in more than two dimensions: at most about 2^16 leaves. With
+    ``fanout=2`` every single cut makes a counted level. ``switch`` says how many counted levels have medians,
+    ``"all"`` or ``"half"`` of them or a number; below them boxes are cut in the middle. Medians take
     ``median_share`` of the budget, the same for each cut on a path. With ``sample``, a rate, they are those of a
     random sample of the rows, one for the whole tree.
     """
 
-    height: int = 8
+    height: int | None = None
     switch: int | str = "all"
     fanout: int | None = None
     median_share: Fraction = Fraction(3, 10)
@@ -44,7 +46,8 @@ class KdTree:
     sample: Fraction | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "height", whole_height(self.height))
+        if self.height is not None:
+            object.__setattr__(self, "height", whole_height(self.height))
         if self.switch not in ("all", "half"):
             try:
                 object.__setattr__(self, "switch", whole_height(self.switch))
@@ -61,29 +64,37 @@ class KdTree:
             if self.median == "exact":
                 raise BadInput("Exact medians are those of all rows: leave the sample out.")
 
-    def nodes(self, dimensions: int) -> int:
+    def settled(self, domain: Domain) -> Self:
+        """With a height."""
+        if self.height is not None:
+            return self
+        return replace(self, height=min(8, 8 if self.fanout == 2 else 16 // domain.dimensions, domain.bits))
+
+    def nodes(self, dimensions: int) -> int | None:
+        if self.height is None:
+            return None
         return int(2 ** (self.height * (1 if self.fanout == 2 else dimensions) + 1)) - 1
 
     def halvings(self, dimensions: int) -> int:
         """How often an axis is cut."""
-        return -(-self.height // dimensions) if self.fanout == 2 else self.height
+        return -(-(self.height or 0) // (dimensions if self.fanout == 2 else 1))
 
     def axis(self, k: int, axes: int) -> int:
         """The axis of the k-th cut."""
         return k % axes
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
-        axes = gate.domain.dimensions
+        axes, height = gate.domain.dimensions, self.settled(gate.domain).height or 0
         step = 1 if self.fanout == 2 else axes  # cuts from one counted level to the next
-        with_medians = {"all": self.height, "half": self.height // 2}.get(str(self.switch), self.switch)
-        by_median = step * min(int(with_medians), self.height) if self.median_share else 0
+        with_medians = {"all": height, "half": height // 2}.get(str(self.switch), self.switch)
+        by_median = step * min(int(with_medians), height) if self.median_share else 0
         free = self.median == "exact" or not by_median
         medians = Fraction(0) if free else epsilon * self.median_share
         delta = gate.delta if self.median == "smooth-sensitivity" else Fraction(0)
         part = medians
         if self.sample is not None and not free:
             part, delta = gate.sample(self.sample, medians, delta, self.median), delta / self.sample
-        for k in range(self.height * step):
+        for k in range(height * step):
             axis = self.axis(k, axes)
             if k < by_median:
                 gate.cut(axis, gate.medians(axis, part / by_median, delta / by_median, self.median), None)
@@ -116,9 +127,9 @@ class HilbertR(KdTree):
         KdTree.grow(self, gate, epsilon, budget)
 
 
-def exact_share(share: object) -> Fraction:
+def exact_share(share: object, of: str = "medians") -> Fraction:
     """A part of a budget, from 0 to 1 and not all of it."""
-    return _between(share, "The share of the medians is a number from 0 to below 1", lambda x: 0 <= x < 1)
+    return _between(share, f"The share of the {of} is a number from 0 to below 1", lambda x: 0 <= x < 1)
 
 
 def exact_rate(rate: object) -> Fraction:

@@ -27,9 +27,9 @@ class PrivTree:
     usual_budget: ClassVar[LevelBudget] = LeafOnly()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "split_share", exact_share(self.split_share))
+        object.__setattr__(self, "split_share", exact_share(self.split_share, "splits"))
 
-    def nodes(self, dimensions: int) -> None:
+    def nodes(self, dimensions: int) -> int | None:
         return None
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:

@@ -6,6 +6,7 @@ import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from veilmap.errors import BadInput
 from veilmap.structures.gate import Budget, Gate, count_levels
@@ -34,6 +35,7 @@ class Quadtree:
     """
 
     height: int | None = None
+    stages: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if self.height is not None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from threading import get_ident
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,9 +102,10 @@ def _measure(
     said: tuple[int, Flags] | None = None  # what it said last, and of which level
     # Counts of a regular tree need no rows in memory, unless people are to be told apart, or rows are to be
     # read again and cannot be.
-    streams = not points.has_units and (points.again or getattr(method.structure, "stages", 1) == 1)
+    streams = not points.has_units and (points.again or getattr(method.structure, "stages", 2) == 1)
     noisy, spread, paid = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)  # by node
     grain: Fraction | None = None  # what prices of single nodes are multiples of
+    open_for: int | None = get_ident()  # the thread that may ask
     if not price.private:
         private = _must_be_allowed("Counts without noise", allow_nonprivate)
 
@@ -145,13 +148,13 @@ def _measure(
 
     def shorten(height: int) -> None:
         nonlocal tree, exact
-        if not isinstance(tree, RegularTree):
-            raise BadInput("A tree can be shortened only before its first cut.")
+        if lowering is not None or not isinstance(tree, RegularTree):
+            raise BadInput("A tree can be shortened only before its first cut, and not where dense boxes were asked.")
         if height not in range(1, tree.height + 1):
             raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
         if np.isfinite(spread[tree.level_start[height + 1] :]).any():
             raise BadInput(f"A level below {height} has been counted: a tree cannot be shortened so far.")
-        tree = RegularTree(domain.side, domain.dimensions, tree.splits[:height])
+        tree = tree.shortened(height)
         exact = None if exact is None else exact[: tree.size]
         for some in filter(None, (rows, chosen)):
             some.place(tree, domain.bits)
@@ -162,7 +165,7 @@ def _measure(
         if tree.size > 1 or rows is not None or len(spread):
             raise BadInput("A domain is laid along a curve before anything else is done with it.")
         if domain.dimensions < 2 or curve not in range(1, domain.bits + 1):
-            raise BadInput(f"A Hilbert curve here has an order from 1 to {domain.bits}, and 2 or more axes.")
+            raise BadInput(f"A Hilbert curve has 2 or more axes and here an order of 1 to {domain.bits}, got {curve}.")
         cells = np.stack(in_memory().cells) >> (domain.bits - curve)
         along = np.empty(cells.shape[1], np.int64)
         hilbert_keys(cells, curve, along)
@@ -232,10 +235,9 @@ def _measure(
 
     def room_for(size: int) -> None:
         nonlocal noisy, spread, paid
-        old, more = min(len(noisy), size), max(0, size - len(noisy))
-        noisy = np.concatenate([noisy[:old], np.zeros(more, np.int64)])
-        spread = np.concatenate([spread[:old], np.full(more, np.inf)])
-        paid = np.concatenate([paid[:old], np.zeros(more, np.int64)])
+        more = max(0, size - len(noisy))
+        noisy, paid = (np.concatenate([old[:size], np.zeros(more, np.int64)]) for old in (noisy, paid))
+        spread = np.concatenate([spread[:size], np.full(more, np.inf)])
 
     def publish(nodes: slice | Ints, part: Fraction) -> None:
         """The one place where counts turn into published numbers. They have been paid for."""
@@ -287,31 +289,46 @@ def _measure(
     def boxes() -> Tree:
         return tree if order is None else CurveTree(tree, domain.dimensions, order, domain.bits)
 
-    gate = Gate(
-        domain,
-        delta,
-        price.power,
-        price.sharpness,
-        lambda: tree,
-        boxes,
-        refine,
-        split,
-        cut,
-        shorten,
-        follow,
-        sample,
-        medians,
-        dense,
-        grid,
-        count,
-        count_leaves,
-        count_each,
-    )
-    method.structure.grow(gate, total, method.budget)
+    def door(verb: Callable[..., Any]) -> Callable[..., Any]:
+        """A verb for a structure: of plain copies, one at a time, in one thread, and only while the tree grows."""
+
+        def call(*args: object) -> Any:
+            nonlocal open_for
+            if open_for != get_ident():
+                raise BadInput("The gate serves one call at a time, in one thread, while its tree grows.")
+            open_for = None
+            try:
+                return plain(verb(*map(plain, args)))
+            finally:
+                open_for = get_ident()
+
+        return call
+
+    verbs = (refine, split, cut, shorten, follow, sample, medians, dense, grid, count, count_leaves, count_each)
+    public: dict[str, Callable[..., Any]] = {v.__name__: v for v in (boxes, price.sharpness, *verbs)}
+    public["tree"] = lambda: tree
+    gate = Gate(domain, plain(delta), price.power, **{name: door(verb) for name, verb in public.items()})
+    try:
+        method.structure.grow(gate, plain(total), method.budget)
+    finally:
+        open_for = None
     room_for(tree.size)
     if not np.isfinite(spread[tree.is_leaf]).all():
         raise BadInput("A structure must count the leaves of its tree.")
     return NoisyTree(boxes(), noisy, spread, ledger.charges, private)
+
+
+def plain(value: Any) -> Any:
+    """A copy of what passes the gate: nothing that lies about itself, or is changed later."""
+    if type(value) in (bool, int, float, str, type(None), RegularTree, CutTree, CurveTree):  # which cannot change
+        return value
+    if type(value) is Fraction:
+        return Fraction(value)
+    if isinstance(value, np.ndarray):
+        return np.array(value, subok=False)
+    if type(value) is tuple:
+        return tuple(map(plain, value))
+    raise BadInput(f"The gate takes whole numbers, fractions, text, tuples and arrays, got {type(value).__name__}.")
 
 
 def price_of(method: Method, epsilon: Fraction, delta: Fraction, most_rows: int) -> tuple[LaplacePrice, Fraction]:
@@ -338,7 +355,7 @@ def _must_be_allowed(what: str, allow_nonprivate: bool) -> bool:
 
 def _must_be_parts(parts: Parts, domain: Domain) -> None:
     """A structure may be anyone's: a number that is none of these would send the kernels beyond their arrays."""
-    if len(parts) != domain.dimensions or not all(type(n) is int and n >= 1 for n in parts):
+    if type(parts) is not tuple or len(parts) != domain.dimensions or not all(type(n) is int and n >= 1 for n in parts):
         raise BadInput(f"A box is cut into 1 or more parts along each of {domain.dimensions} axes, got {parts!r}.")
 
 

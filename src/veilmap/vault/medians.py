@@ -83,11 +83,11 @@ def cell_median(cells: Ints, side: int, epsilon: Fraction, keys: Keys) -> int:
 
 
 def cell_cut(counts: Ints, lo: int, hi: int) -> int:
-    """The grid line where the running sum of noisy counts of equal cells of [lo, hi) is nearest to half of all."""
+    """A side of the first of equal cells of [lo, hi) at which the running sum of noisy counts reaches half of all."""
     if len(counts) < 2:
         return hi if hi - lo < 2 else (lo + hi) // 2
-    running = np.cumsum(counts)
-    k = int(np.argmin(np.abs(2 * running[:-1] - running[-1]))) + 1
-    return lo - (
-        -k * (hi - lo) // len(counts)
-    )  # cell k begins at the first value with (value − lo) · cells ≥ k · width
+    running = np.concatenate([[0], np.cumsum(counts)])
+    over = 2 * running - running[-1]
+    k = int(np.argmax(over[1:] >= 0)) + 1  # of all sums the last is over, unless it is negative
+    k = int(np.clip(k - (-over[k - 1] < over[k]), 1, len(counts) - 1))
+    return lo - (-k * (hi - lo) // len(counts))  # the first value with (value − lo) · cells ≥ k · width
