@@ -175,8 +175,8 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--height": "3"}
         ({"--crs": "EPSG:none"}, "There is no coordinate system 'EPSG:none'"),
         ({"--delta": "1e-6"}, "The promise of quad-opt is pure: leave delta out"),
         ({"--noise": "discrete-gaussian"}, "is (epsilon, delta): give a delta"),
-        ({"--noise": "discrete-gaussian", "--delta": "0"}, "delta is a number between 0 and 1"),
-        ({"--noise": "discrete-gaussian", "--delta": "x"}, "delta is a number between 0 and 1"),
+        ({"--noise": "discrete-gaussian", "--delta": "0"}, "delta is a number between 0 and 0.1"),
+        ({"--noise": "discrete-gaussian", "--delta": "x"}, "delta is a number between 0 and 0.1"),
         ({"--noise": "none"}, "is discrete-laplace or discrete-gaussian, got 'none'"),
         ({"--noise": "gauss"}, "is discrete-laplace or discrete-gaussian, got 'gauss'"),
         ({"--sample": "0.1"}, "quad-opt has no sample to set: leave it out"),
@@ -456,3 +456,29 @@ def test_without_words_the_help_is_shown(run):
     status, out, _ = run()
     assert status == 0
     assert "Commands" in out
+
+
+def test_options_and_a_workload_are_set_on_the_command_line(run, trips, tmp_path):
+    asked, out = tmp_path / "asked.csv", tmp_path / "set.parquet"
+    asked.write_text("-120,38,-110,42\n-118,33,-117,35\n")
+    words = ["--epsilon", "1", "--domain", DOMAIN, "--method", "kd-standard", "--height", "3"]
+    more = ["--set", "fanout=2", "--set", "median=noisy-mean", "--workload", asked]
+    assert run("release", trips, "-o", out, *words, *more)[0] == 0
+    method = vm.load(out).method
+    assert (method["structure"]["configuration"]["fanout"], method["budget"]["name"]) == (2, "workload")
+    assert run("plan", *words, *more)[0] == 0
+    for bad, sentence in (("fanout", "name=value"), ("fanuot=2", "has no fanuot to set"), ("fanout=3", "fanout 2")):
+        code, _, err = run("release", trips, "-o", tmp_path / "no.parquet", *words, "--set", bad)
+        assert code == 2
+        assert sentence in err
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json"])
+def test_a_yardstick_says_everywhere_that_it_is_not_private(run, trips, tmp_path, output):
+    out = tmp_path / "pure.parquet"
+    words = ["--epsilon", "1", "--domain", DOMAIN, "--method", "kd-pure", "--height", "2"]
+    assert "NOT PRIVATE" in "".join(map(str, run("release", trips, "-o", out, *words, "--allow-nonprivate")))
+    for asked in (["info", out], ["query", out, "--box", "-120,38,-110,42"]):
+        assert "NOT PRIVATE" in "".join(map(str, run(*asked, "--format", output)))
+    said = "".join(map(str, run("info", out)))
+    assert "nothing exact of anyone" not in said

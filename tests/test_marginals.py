@@ -199,10 +199,10 @@ def test_leaves_on_a_grid_make_a_block_and_others_do_not():
     tree = CutTree.root(SIDE, 2).refine((9, 7))
     halved = marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert halved.axis.tolist() == [marginals.BLOCK]
-    for moved in (tree.lo, tree.hi):
-        moved[5, 1] += 1  # a gap, or an overlap
-        assert len(marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_)).axis) > 1
-        moved[5, 1] -= 1
+    for moved in (0, 1):
+        box = [tree.lo.copy(), tree.hi.copy()]
+        box[moved][5, 1] += 1  # a gap, or an overlap
+        assert len(marginals.halve(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
 
 
 @given(st.integers(1, 3), SEEDS)

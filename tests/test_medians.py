@@ -573,9 +573,12 @@ def test_cell_cut(counts: list[int], lo: int, extra: int) -> None:
     hi = lo + len(counts) + extra
     cut = cell_cut(np.array(counts), lo, hi)
     assert lo < cut < hi
-    left = [sum(c for k, c in enumerate(counts) if k < cells) for cells in range(1, len(counts))]
-    uneven = [abs(2 * x - sum(counts)) for x in left]
-    k = uneven.index(min(uneven)) + 1
+    left = [sum(counts[:cells]) for cells in range(len(counts) + 1)]
+    half = sum(counts) / 2
+    k = next((k for k in range(1, len(counts)) if left[k] >= half), len(counts) if half >= 0 else 1)
+    if half - left[k - 1] < left[k] - half:  # the other side of the cell that has the median is nearer
+        k -= 1
+    k = min(max(k, 1), len(counts) - 1)
     assert [(v - lo) * len(counts) // (hi - lo) >= k for v in (cut - 1, cut)] == [False, True]
 
 

@@ -47,5 +47,5 @@ def exact_delta(delta: object) -> Fraction:
     except ValueError:
         exact = Fraction(-1)
     if not 0 < exact <= Fraction(1, 10):
-        raise BadInput(f"delta is above 0 and far below one over the number of people, never above 0.1; got {delta!r}.")
+        raise BadInput(f"delta is a number between 0 and 0.1, far below one over the number of people; got {delta!r}.")
     return exact

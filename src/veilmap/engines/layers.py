@@ -17,10 +17,6 @@ from veilmap.engines.geometry import crs_label, find_geometry
 from veilmap.engines.guard import guard, guard_each, no_warnings
 from veilmap.errors import UnreadableInput, need
 
-DECLARED = (".gpkg", ".shp", ".fgb")
-"""Files that say what type a column has."""
-
-
 @dataclass(frozen=True, slots=True)
 class LayerSource:
     """The layer of points of one file."""
@@ -54,7 +50,7 @@ class LayerSource:
 
 
 def open_layer(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> LayerSource:
-    if unit is not None and not path.lower().endswith(DECLARED):
+    if unit is not None and not path.lower().endswith((".gpkg", ".shp", ".fgb")):  # which say what type a column has
         raise UnreadableInput(f"{where} declares no types, as ids need: save it as GeoPackage or Parquet for units.")
     with no_warnings():
         layer = _only_layer(path, where, damaged)
