@@ -17,6 +17,7 @@ from veilmap.engines.geometry import crs_label, find_geometry
 from veilmap.engines.guard import guard, guard_each, no_warnings
 from veilmap.errors import UnreadableInput, need
 
+
 @dataclass(frozen=True, slots=True)
 class LayerSource:
     """The layer of points of one file."""
