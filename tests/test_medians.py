@@ -855,3 +855,12 @@ def test_a_median_that_cannot_be_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(vm.BadInput, match=sentence):
         vm.private_median(*arguments, **more)
+
+
+def test_a_column_of_a_data_frame_is_a_list_of_numbers() -> None:
+    import pandas as pd
+    import polars as pl
+
+    values = [1.0, 2.0, 3.0] * 500
+    for column in (pd.Series(values), pd.DataFrame({"a": values})["a"], pl.Series(values)):
+        assert abs(vm.private_median(column, 0, 10, 50) - 2) <= 1.01

@@ -951,7 +951,7 @@ def test_curve_comes_first(before: Callable[[Gate], object]) -> None:
 
 @pytest.mark.parametrize("order", [0, -1, 4, 2.5, None, "2"], ids=str)
 def test_curve_of_an_order_that_does_not_fit_is_refused(order: object) -> None:
-    with pytest.raises(BadInput, match="A Hilbert curve here has an order from 1 to 3, and 2 or more axes"):
+    with pytest.raises(BadInput, match="A Hilbert curve has 2 or more axes and here an order of 1 to 3"):
         grown(lambda gate, epsilon: gate.follow(order), domain=SMALL)  # type: ignore[arg-type]
 
 

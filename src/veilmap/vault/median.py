@@ -54,6 +54,8 @@ def private_median(
         raise BadInput(f"{rule}: got delta={delta!r:.40} for {mechanism!r}.")
     slack = Fraction(0) if delta is None else _part("delta", delta, below=True)
     rate = Fraction(1) if sample is None else _part("sample", sample, below=False)
+    if hasattr(values, "to_numpy") and not hasattr(values, "columns"):
+        values = values.to_numpy()  # one column of a data frame
     sealed = seal(values, domain)
     del values
     try:
