@@ -25,6 +25,7 @@ _HOME = {
     "KdTree": "structures",
     "LeafOnly": "budget",
     "Levels": "budget",
+    "Match": "matching",
     "Method": "method",
     "Noise": "method",
     "PrivTree": "structures",
@@ -37,6 +38,7 @@ _HOME = {
     "VeilmapError": "errors",
     "Workload": "structures",
     "load": "published",
+    "match": "matching",
     "private_median": "vault",
     "release": "publish",
 }
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from veilmap.errors import BudgetSpent as BudgetSpent
     from veilmap.errors import ReleaseFileError as ReleaseFileError
     from veilmap.errors import VeilmapError as VeilmapError
+    from veilmap.matching import Match as Match
+    from veilmap.matching import match as match
     from veilmap.method import Estimate as Estimate
     from veilmap.method import Method as Method
     from veilmap.method import Noise as Noise
