@@ -364,7 +364,7 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
         ({"noise": vm.Noise.NONE}, "noise of a release is discrete-laplace or discrete-gaussian, got 'none'"),
         ({"noise": "gaussian"}, "got 'gaussian'"),
         ({"noise": "discrete-gaussian"}, r"The promise of quad-opt .* is \(epsilon, delta\): give a delta"),
-        ({"delta": 1e-6}, "The promise of quad-opt is pure: leave delta out, or choose noise='discrete-gaussian'"),
+        ({"delta": 1e-6}, "The promise of quad-opt is pure: leave delta out, or choose the noise discrete-gaussian"),
         ({"noise": "discrete-gaussian", "delta": 0}, "delta is a number between 0 and 0.1, .* got 0"),
         ({"noise": "discrete-gaussian", "delta": 1}, "delta is a number between 0 and 0.1, .* got 1"),
         ({"noise": "discrete-gaussian", "delta": "tiny"}, "delta is a number between 0 and 0.1, .* got 'tiny'"),

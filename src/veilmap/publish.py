@@ -94,7 +94,7 @@ def release(
     if not chosen.private and not allow_nonprivate:
         raise BadInput(
             f"{chosen.name} is a yardstick that publishes something exact, and is not private: take another method, "
-            f"or allow_nonprivate=True for an experiment on data that is public."
+            f"or allow_nonprivate=True (--allow-nonprivate) for an experiment on data that is public."
         )
     chosen = settled(chosen, domain)
     must_fit(chosen, domain)
@@ -131,7 +131,7 @@ def checked_delta(method: Method, delta: object) -> Fraction:
             f"The promise of {method.name} with this noise or these medians is (epsilon, delta): give a delta."
         )
     if delta is not None and not method.needs_delta:
-        raise BadInput(f"The promise of {method.name} is pure: leave delta out, or choose noise='discrete-gaussian'.")
+        raise BadInput(f"The promise of {method.name} is pure: leave delta out, or choose the noise discrete-gaussian.")
     return Fraction(0) if delta is None else exact_delta(delta)
 
 
