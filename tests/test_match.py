@@ -75,12 +75,12 @@ def test_candidates_hold_every_match_of_records_that_have_a_slot(seed: int, meth
     placed = [{i for i, _ in candidates}, {j for _, j in candidates}]
     assert all((i, j) in candidates for i, j in truth if i in placed[0] and j in placed[1])
     assert len(candidates) <= found.work
-    assert found.recall > 0.8
 
 
 def test_slots_are_filled_and_never_overfilled() -> None:
     points = people(2000)
     found = vm.match(points, points, (0, 0), 1, domain=PEOPLE, height=3)
+    assert found.recall > 0.9  # of about 4,000 matches
     held = fill(points, found.left, PEOPLE)
     assert all(len(box) <= slots for box, slots in zip(held, found.left.slots, strict=True))
     assert sum(map(len, held)) > 1900
