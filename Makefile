@@ -42,5 +42,5 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[geo,plot,sql,demo]' --group dev
+	$(INSTALL) --editable '.[geo,plot,sql,demo,match]' --group dev
 	touch $@
