@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import veilmap as vm
 from veilmap.errors import BadInput
 from veilmap.kernels.pairs import close_pairs, find_leaves
-from veilmap.matching import fill
+from veilmap.matching import compare_securely, fill
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree
 
@@ -121,3 +121,20 @@ def test_bad_arguments_are_refused_with_a_sentence(changed: dict, sentence: str)
     arguments = {"left": people(9), "right": people(9), "thresholds": (2, 5), "epsilon": 1, "domain": PEOPLE}
     with pytest.raises(BadInput, match=sentence):
         vm.match(**arguments | changed)
+
+
+def test_the_secure_step_finds_the_matches_among_the_candidates() -> None:
+    pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
+    left, right, apart = people(25), people(25, 1), (2, 5)
+    found = vm.match(left, right, apart, 1, domain=PEOPLE, height=2)
+    secret = compare_securely(left, right, found.candidates, apart, domain=PEOPLE)
+    truth = naive_pairs(left, right, list(apart)) & set(map(tuple, found.candidates.tolist()))
+    assert truth
+    assert set(map(tuple, secret.tolist())) == truth
+
+
+@pytest.mark.parametrize(("left", "apart"), [([[20.5, 3]], (1, 1)), ([[20, 3]], (1.5, 1)), ([[np.nan, 3]], (1, 1))])
+def test_the_secure_step_refuses_what_is_not_whole(left: list, apart: tuple) -> None:
+    pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
+    with pytest.raises(BadInput, match="whole"):
+        compare_securely(left, [[20, 3]], np.array([[0, 0]]), apart, domain=PEOPLE)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +25,7 @@ from veilmap.kernels.pairs import close_pairs, find_leaves
 from veilmap.method import Estimate, Method
 from veilmap.publish import release, resolve
 from veilmap.published import Release
+from veilmap.secure import compare, encrypt_record, is_match, make_key
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -107,6 +109,42 @@ def match(
         recall=kept / len(found) if len(found) else 1.0,
         precision=kept / len(candidates) if len(candidates) else 1.0,
     )
+
+
+def compare_securely(
+    left: ArrayLike,
+    right: ArrayLike,
+    candidates: Ints,
+    thresholds: Sequence[float],
+    *,
+    domain: Domain,
+    progress: Callable[[float], None] = lambda part: None,
+) -> Ints:
+    """The candidates that match, found by the protocol of ``veilmap.secure``: both parties' parts, in one process.
+
+    Numbers and thresholds must be whole, in units that the parties agree on.
+    """
+    ours, theirs = (_whole(_records(points, domain), domain) for points in (left, right))
+    limits = [int(limit) for limit in _thresholds(thresholds, domain)]
+    if limits != list(thresholds):
+        raise BadInput(f"The secure step needs whole thresholds, got {thresholds!r}: measure in smaller units.")
+    key, found = make_key(), []
+    order = candidates[np.argsort(candidates[:, 0], kind="stable")].tolist()
+    for done, (i, group) in enumerate(groupby(order, lambda pair: pair[0])):
+        powers = encrypt_record(ours[i].tolist(), limits, key.public)
+        for _, j in group:
+            if is_match(compare(powers, theirs[j].tolist(), limits, key.public), key):
+                found.append((i, j))
+        progress(min(1.0, (done + 1) / len(ours)))
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _whole(points: Floats, domain: Domain) -> Ints:
+    """Numbers counted from the lowest of the domain."""
+    steps = points - np.ceil(domain.lo)
+    if not np.all(np.isfinite(steps) & (steps == np.rint(steps)) & (steps >= 0)):
+        raise BadInput("The secure step compares whole numbers inside the domain: round them first.")
+    return steps.astype(np.int64)
 
 
 def publish_blocks(points: Floats, domain: Domain, epsilon: Fraction, method: Method) -> Blocks:
