@@ -11,7 +11,7 @@ import naive
 from test_kernels import SEEDS, combined, ends_on_and_off_the_lines, random_measurements, random_queries
 from test_tree import SIDE, trees
 from veilmap.estimate import pruned
-from veilmap.kernels import boxes, marginals
+from veilmap.kernels import boxes, halves, lookups, marginals
 from veilmap.tree import CutTree
 
 
@@ -66,8 +66,8 @@ def random_estimates(tree, seed):
 def answers(tree, value, v, queries):
     table = marginals.add_up(tree.first_child, tree.lo, tree.hi, value, v)
     count, variance = np.empty(len(queries)), np.empty(len(queries))
-    marginals.count_boxes(table, queries, count)
-    marginals.box_variances(table, queries, variance)
+    lookups.count_boxes(table, queries, count)
+    lookups.box_variances(table, queries, variance)
     return count, variance
 
 
@@ -189,7 +189,7 @@ def test_a_dense_leaf_leaves_nothing_behind():
 
 def test_siblings_on_a_grid_are_grouped_by_cuts():
     tree = CutTree.root(SIDE, 2).refine((9, 7)).refine((2, 1))
-    halved = marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
+    halved = halves.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert np.all(halved.axis[halved.last > halved.first] >= 0)
     assert len(marginals.find_levels(halved)) - 1 <= 1 + 4 + 3 + 1
     assert sorted(halved.origin[halved.origin >= 0]) == list(range(tree.size))
@@ -197,12 +197,12 @@ def test_siblings_on_a_grid_are_grouped_by_cuts():
 
 def test_leaves_on_a_grid_make_a_block_and_others_do_not():
     tree = CutTree.root(SIDE, 2).refine((9, 7))
-    halved = marginals.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
-    assert halved.axis.tolist() == [marginals.BLOCK]
+    halved = halves.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
+    assert halved.axis.tolist() == [halves.BLOCK]
     for moved in (0, 1):
         box = [tree.lo.copy(), tree.hi.copy()]
         box[moved][5, 1] += 1  # a gap, or an overlap
-        assert len(marginals.halve(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
+        assert len(halves.halve(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
 
 
 @given(st.integers(1, 3), SEEDS)

@@ -16,9 +16,10 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.estimate import Estimates
 from veilmap.kernels import boxes as kernel
-from veilmap.kernels import marginals
+from veilmap.kernels import lookups, marginals
+from veilmap.kernels.grids import summed_area
 from veilmap.queries import checked_boxes
-from veilmap.tree import RegularTree
+from veilmap.tree import RegularTree, frozen
 
 Floats = NDArray[np.float64]
 
@@ -42,15 +43,15 @@ class Answers:
 
     @cached_property
     def stderr(self) -> Floats:
-        return _read_only(np.sqrt(self._variance(slice(None))))
+        return frozen(np.sqrt(self._variance(slice(None))))
 
     @cached_property
     def low(self) -> Floats:
-        return _read_only(np.maximum(self.estimate - reach(self.stderr, self.confidence), 0))
+        return frozen(np.maximum(self.estimate - reach(self.stderr, self.confidence), 0))
 
     @cached_property
     def high(self) -> Floats:
-        return _read_only(np.maximum(self.estimate + reach(self.stderr, self.confidence), 0))
+        return frozen(np.maximum(self.estimate + reach(self.stderr, self.confidence), 0))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _written_out, (self.estimate, self.stderr, self.confidence)
@@ -63,15 +64,10 @@ class Answers:
         return f"<Answers at {100 * self.confidence:g} % confidence: {', '.join(each + rest) or 'none'}>"
 
 
-def _read_only(array: Floats) -> Floats:
-    array.flags.writeable = False
-    return array
-
-
 def _written_out(estimate: Floats, stderr: Floats, confidence: float) -> Answers:
     """Answers whose errors are known."""
-    answers = Answers(_read_only(estimate), confidence, np.square(stderr).__getitem__)
-    vars(answers)["stderr"] = _read_only(stderr)
+    answers = Answers(frozen(estimate), confidence, np.square(stderr).__getitem__)
+    vars(answers)["stderr"] = frozen(stderr)
     return answers
 
 
@@ -88,8 +84,8 @@ class Answerer:
         queries = checked_boxes(boxes, self.domain)
         if not self.consistent:
             estimate, variance = self._walk(queries, self.nodes.noise_variance)
-            return Answers(_read_only(estimate), confidence, variance.__getitem__)
-        return Answers(_read_only(self._estimates(queries)), confidence, partial(self._variances, queries))
+            return Answers(frozen(estimate), confidence, variance.__getitem__)
+        return Answers(frozen(self._estimates(queries)), confidence, partial(self._variances, queries))
 
     def _estimates(self, queries: Floats) -> Floats:
         tree, out = self.nodes.tree, np.empty(len(queries))
@@ -99,7 +95,7 @@ class Answerer:
             return out
         if self._walks(len(queries)):
             return self._walk(queries, self.nodes.subtree_variance)[0]
-        marginals.count_boxes(self._marginals, queries * self.domain.side, out)
+        lookups.count_boxes(self._marginals, queries * self.domain.side, out)
         return out
 
     def _variances(self, queries: Floats, some: slice) -> Floats:
@@ -111,13 +107,13 @@ class Answerer:
         elif self._walks(len(asked)):
             kernel.walk_variance(tree.first_child, tree.lo, tree.hi, variance, cells, out)
         else:
-            marginals.box_variances(self._marginals, cells, out)
+            lookups.box_variances(self._marginals, cells, out)
         return out
 
     def _walks(self, boxes: int) -> bool:
         """Whether boxes are answered by walking the tree: few of them, or a tree whose boxes overlap."""
         few = "_marginals" not in vars(self) and boxes * WORTH_TABLES < self.nodes.tree.size
-        return few or getattr(self.nodes.tree, "overlapping", False)
+        return few or self.nodes.tree.overlapping
 
     def _walk(self, queries: Floats, variance: Floats) -> tuple[Floats, Floats]:
         tree, out, spread = self.nodes.tree, np.empty(len(queries)), np.empty(len(queries))
@@ -135,12 +131,7 @@ class Answerer:
         """Entry (x, y, …) is the estimate of all that lies below it on every axis: exact sums of exact numbers."""
         tree = cast(RegularTree, self.nodes.tree)
         order = reduce(np.add.outer, tree.offsets(tree.height))
-        table = np.zeros(tuple(g + 1 for g in tree.grid(tree.height)))
-        inner = table[(slice(1, None),) * tree.axes]
-        inner[...] = self.nodes.estimate[tree.level(tree.height)][order]
-        for a in range(tree.axes):
-            np.cumsum(inner, axis=a, out=inner)
-        return table.ravel()
+        return summed_area(self.nodes.estimate[tree.level(tree.height)][order])
 
 
 def reach(stderr: Floats, confidence: float) -> Floats:

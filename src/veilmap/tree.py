@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
-Array = TypeVar("Array", Ints, Flags)
+Array = TypeVar("Array", Ints, Flags, NDArray[np.float64])
 Parts: TypeAlias = tuple[int, ...]
 """Into how many equal parts a box is cut, along each axis."""
 

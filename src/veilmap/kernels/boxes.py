@@ -132,6 +132,38 @@ def position(lo: Ints, hi: Ints, v: int, query: Floats) -> int:
 
 
 @njit(cache=True, nogil=True)
+def canonical_nodes(
+    first_child: Ints, lo: Ints, hi: Ints, has_value: NDArray[np.bool_], query: Floats, stack: Ints, part: Floats
+) -> int:
+    """Which nodes answer a query, and the part of each (section 4.1 of the paper); how many there are.
+
+    From the root: a node inside the query answers for itself, a leaf cut by it for the covered fraction, and any
+    other node that meets it, or has no value of its own, is asked through its children. ``stack`` has room for all
+    nodes: those found gather at its end, the last one first.
+    """
+    found = 0
+    room = len(stack)
+    stack[0] = 0
+    top = 1
+    while top:
+        top -= 1
+        v = stack[top]
+        where = position(lo, hi, v, query)
+        if where == 0:
+            continue
+        a, b = first_child[v], first_child[v + 1]
+        if a == b or (where == 2 and has_value[v]):
+            found += 1
+            stack[room - found] = v
+            part[room - found] = 1.0 if where == 2 else covered(lo, hi, v, query)
+        else:
+            for c in range(a, b):
+                stack[top] = c
+                top += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
 def walk(
     first_child: Ints,
     lo: Ints,
@@ -142,33 +174,21 @@ def walk(
     out: Floats,
     var: Floats,
 ) -> None:
-    """The canonical range query (section 4.1 of the paper).
+    """The sum over the canonical nodes of each query, each with its part.
 
-    From the root: a node inside the query adds its value, a leaf cut by it adds the covered fraction, and
-    any other node that meets it, or has no value of its own (infinite variance), is asked through its
-    children. ``var`` is the variance of that sum when the values are independent.
+    A node of infinite variance has no value of its own. ``var`` is the variance of that sum when the values are
+    independent.
     """
-    stack = np.empty(len(first_child), np.int64)
+    room = len(first_child)
+    stack, part = np.empty(room, np.int64), np.empty(room)
+    has_value = variance < np.inf
     for q in range(len(queries)):
         total = 0.0
         spread = 0.0
-        stack[0] = 0
-        top = 1
-        while top:
-            top -= 1
-            v = stack[top]
-            where = position(lo, hi, v, queries[q])
-            if where == 0:
-                continue
-            a, b = first_child[v], first_child[v + 1]
-            if a == b or (where == 2 and variance[v] < np.inf):
-                fraction = 1.0 if where == 2 else covered(lo, hi, v, queries[q])
-                total += fraction * value[v]
-                spread += fraction * fraction * variance[v]
-            else:
-                for c in range(a, b):
-                    stack[top] = c
-                    top += 1
+        found = canonical_nodes(first_child, lo, hi, has_value, queries[q], stack, part)
+        for i in range(room - 1, room - 1 - found, -1):
+            total += part[i] * value[stack[i]]
+            spread += part[i] * part[i] * variance[stack[i]]
         out[q] = total
         var[q] = spread
 

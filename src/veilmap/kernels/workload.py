@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from veilmap.kernels.boxes import covered, position
+from veilmap.kernels.boxes import canonical_nodes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -20,24 +20,12 @@ def contributions(
 
     Nodes that are not counted are answered through their children. Queries are in cells.
     """
-    stack = np.empty(len(first_child), np.int64)
+    room = len(first_child)
+    stack, part = np.empty(room, np.int64), np.empty(room)
     for q in range(len(queries)):
-        stack[0] = 0
-        top = 1
-        while top:
-            top -= 1
-            v = stack[top]
-            where = position(lo, hi, v, queries[q])
-            if where == 0:
-                continue
-            a, b = first_child[v], first_child[v + 1]
-            if a == b or (where == 2 and counted[v]):
-                fraction = 1.0 if where == 2 else covered(lo, hi, v, queries[q])
-                times[v] += fraction * fraction
-            else:
-                for c in range(a, b):
-                    stack[top] = c
-                    top += 1
+        found = canonical_nodes(first_child, lo, hi, counted, queries[q], stack, part)
+        for i in range(room - found, room):
+            times[stack[i]] += part[i] * part[i]
 
 
 @njit(cache=True, nogil=True)

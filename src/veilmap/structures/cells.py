@@ -30,7 +30,6 @@ class CellTree:
     height: int = 8
     cells: int | None = None
     median_share: Fraction = Fraction(3, 10)
-    stages: ClassVar[int] = 2
     leaves_only: ClassVar[bool] = True
     usual_budget: ClassVar[LevelBudget] = LeafOnly()
 
@@ -41,8 +40,12 @@ class CellTree:
             raise BadInput(f"The grid of a cell tree has 1 to {2**16} cells a side, got {self.cells!r}.")
 
     def nodes(self, dimensions: int) -> int:
-        cells = self.cells or round(GRID_CELLS ** (1 / dimensions))
-        return int(min(2 ** (self.height * dimensions + 1), 2 * cells**dimensions))
+        return int(min(2 ** (self.height * dimensions + 1), 2 * self._side(dimensions) ** dimensions))
+
+    def _side(self, dimensions: int) -> int:
+        """Cells a side of the grid."""
+        usual: float = GRID_CELLS ** (1 / dimensions)
+        return self.cells or round(usual)
 
     def halvings(self, dimensions: int) -> int:
         """It is cut at grid lines, for as long as there are any."""
@@ -51,7 +54,7 @@ class CellTree:
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes, side = gate.domain.dimensions, gate.domain.side
         part = epsilon * self.median_share
-        cells = min(side, self.cells or round(GRID_CELLS ** (1 / axes)))
+        cells = min(side, self._side(axes))
         if cells**axes > MOST_CELLS:
             raise BadInput(f"A grid of {cells} cells a side has more than {MOST_CELLS} over {axes} axes: choose fewer.")
         if part:

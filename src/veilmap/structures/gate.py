@@ -8,13 +8,10 @@ from fractions import Fraction
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilmap.budget import LevelBudget, level_shares, share
 from veilmap.domain import Domain
 from veilmap.tree import Flags, Ints, Parts, Tree
-
-Floats = NDArray[np.float64]
 
 GRAINS = 2**12
 """Nodes with prices of their own pay whole multiples of the budget divided by this: few different ones, exact sums."""

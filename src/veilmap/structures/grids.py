@@ -31,7 +31,6 @@ class UniformGrid:
 
     cells: int | None = None
     height: ClassVar[int] = 1
-    stages: ClassVar[int] = 2
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/50"])
 
     def __post_init__(self) -> None:
@@ -67,7 +66,6 @@ class AdaptiveGrid(UniformGrid):
     """A coarse grid, each of its cells cut into a grid of its own that suits its noisy count."""
 
     height: ClassVar[int] = 2
-    stages: ClassVar[int] = 3
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/100", "49/100"])
 
     def nodes(self, dimensions: int) -> int | None:

@@ -122,8 +122,7 @@ class HilbertR(KdTree):
         return 0
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
-        usual = min(18, gate.domain.bits, KEY_BITS // gate.domain.dimensions)
-        gate.follow(usual if self.order is None else self.order)
+        gate.follow(min(18, gate.domain.bits) if self.order is None else self.order)
         KdTree.grow(self, gate, epsilon, budget)
 
 

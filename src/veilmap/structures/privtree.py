@@ -22,7 +22,6 @@ class PrivTree:
 
     split_share: Fraction = Fraction(1, 2)
     height: ClassVar[None] = None
-    stages: ClassVar[int] = 2
     leaves_only: ClassVar[bool] = True
     usual_budget: ClassVar[LevelBudget] = LeafOnly()
 
