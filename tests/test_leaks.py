@@ -73,6 +73,8 @@ class Watch:
         self.patterns = {struct.pack(f, x) for x in points[::7].ravel().tolist() for f in ("<d", ">d")}
         self.patterns |= {struct.pack("<q", n) for n in self.counts}
         self._number = re.compile(r"\d+(?:\.\d+)?")
+        # digits of a checksum are no numbers: one file in some twenty would hold a "count" by chance
+        self._checksum = re.compile(r"sha256:[0-9a-f]{64}\b")
 
     def in_array(self, array: NDArray[Any]) -> str | None:
         if array.dtype.kind in "iu" and np.isin(array, self._sorted_counts).any():
@@ -86,7 +88,8 @@ class Watch:
         return self.in_bytes(array.tobytes()) if array.dtype.kind in "SV" else None
 
     def in_text(self, text: str) -> str | None:
-        for number in self._number.findall(text.replace(",", "").replace("_", "")):
+        plain = self._checksum.sub("", text.replace(",", "").replace("_", ""))
+        for number in self._number.findall(plain):
             whole, _, decimals = number.partition(".")
             if len(decimals) >= 7 and f"{whole}.{decimals[:7]}" in self.texts:
                 return f"a coordinate in a text: {text[:80]!r}"
