@@ -366,8 +366,8 @@ def test_the_progress_bar_is_a_part_of_the_whole_and_only_on_terminals(tmp_path)
     """Under a pseudo-terminal, a slow job shows a bar; what it shows is a percentage."""
     script = tmp_path / "slow.py"
     script.write_text(
-        "import time\nfrom veilmap.cli import _progress\n"
-        "with _progress('Counting') as tell:\n"
+        "import time\nfrom veilmap.cli.show import progress\n"
+        "with progress('Counting') as tell:\n"
         "    for k in range(25):\n        tell(k / 25)\n        time.sleep(0.1)\n"
     )
     ours, theirs = pty.openpty()

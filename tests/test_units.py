@@ -728,7 +728,7 @@ class TestDiscretion:
     def test_shares_are_the_same_with_and_without_a_unit(self) -> None:
         for points, unit in ((POINTS, IDS), (table(), "who")):
             engines = open_points(points, SOLID, unit), open_points(points, SOLID)
-            parts = [[part for part, _ in engine._shares()] for engine in engines]
+            parts = [[part for part, _ in engine.shares()] for engine in engines]
             assert parts[0] == parts[1]
 
     def test_a_failure_among_many_pieces_says_nothing(self, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class ArrayEngine(LocalEngine):
     ids: Any = field(default=None, repr=False)  # an Arrow array
     id_type: Any = field(default=None, repr=False)
 
-    def _shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[Share]:
         for part, rows in equal_parts(len(self.columns[0])):
             yield part, partial(self._read, rows)
 

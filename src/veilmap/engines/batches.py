@@ -53,22 +53,22 @@ class LocalEngine:
     again = True
     id_type: Any  # the Arrow type that ids are compared in, None without a unit
 
-    def _shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[Share]:
         raise NotImplementedError
 
-    def _quiet(self) -> contextlib.AbstractContextManager[None]:
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
         """Held while rows are read."""
         return contextlib.nullcontext()
 
     def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        with self._quiet():
-            return count_batches(domain, tree, self._shares(), progress)
+        with self.quiet():
+            return count_batches(domain, tree, self.shares(), progress)
 
     def rows(
         self, domain: Domain, progress: Callable[[float], None]
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
-        with self._quiet():
-            return collect_rows(domain, self._shares(), self.id_type, progress)
+        with self.quiet():
+            return collect_rows(domain, self.shares(), self.id_type, progress)
 
 
 def count_batches(

@@ -42,10 +42,10 @@ class FilesEngine(LocalEngine):
     sizes: tuple[int, ...]
     id_type: Any
 
-    def _quiet(self) -> AbstractContextManager[None]:
+    def quiet(self) -> AbstractContextManager[None]:
         return no_warnings()
 
-    def _shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[Share]:
         for source, size in zip(self.sources, self.sizes, strict=True):
             for part, batch in source.shares():
                 yield part * size / sum(self.sizes), batch

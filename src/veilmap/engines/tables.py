@@ -34,7 +34,7 @@ class TableEngine(LocalEngine):
     def id_type(self) -> Any:
         return self.layout.id_type
 
-    def _shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[Share]:
         for part, rows in equal_parts(self.table.num_rows):
             yield part, self.layout.batch(self.table[rows])
 
@@ -51,7 +51,7 @@ class StreamEngine(LocalEngine):
     def id_type(self) -> Any:
         return self.layout.id_type
 
-    def _shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[Share]:
         stream = guard(lambda: next(self.streams, None), BROKEN_OFF)
         if stream is None:
             raise UnreadableInput(

@@ -7,7 +7,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @njit(cache=True, nogil=True)
@@ -29,34 +28,62 @@ def find_leaves(first_child: Ints, lo: Ints, hi: Ints, cells: Ints, leaf: Ints) 
 
 
 @njit(cache=True, nogil=True)
-def sweep_pairs(left: Floats, right: Floats, order: Ints, apart: Floats, out: Ints) -> int:
-    """Fill ``out`` with the pairs of rows no farther apart than ``apart`` along any axis; how many there are.
+def sweep_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, order: Ints, apart: Ints, out: Ints) -> int:
+    """Fill ``out`` with the pairs of boxes no farther apart than ``apart`` along any axis; how many there are.
 
-    ``order`` sorts the right rows along the first axis. Only as many as ``out`` has room for are written.
+    Ends are included. ``order`` sorts the right boxes by their lower end along the first axis. Only as many pairs
+    as ``out`` has room for are written.
     """
-    first = right[order, 0]
     found = 0
-    for i in range(len(left)):
-        start = np.searchsorted(first, left[i, 0] - apart[0] * (1 + 1e-9) - 1e-300)
-        for j in range(start, len(order)):
-            r = order[j]
-            if right[r, 0] - left[i, 0] > apart[0]:
+    for i in range(len(lo)):
+        for j in order:
+            if right_lo[j, 0] - hi[i, 0] > apart[0]:
                 break
             close = True
-            for k in range(left.shape[1]):
-                close = close and abs(left[i, k] - right[r, k]) <= apart[k]
+            for k in range(lo.shape[1]):
+                close = close and lo[i, k] - right_hi[j, k] <= apart[k] and right_lo[j, k] - hi[i, k] <= apart[k]
             if close:
                 if found < len(out):
                     out[found, 0] = i
-                    out[found, 1] = r
+                    out[found, 1] = j
                 found += 1
     return found
 
 
-def close_pairs(left: Floats, right: Floats, apart: Floats) -> Ints:
-    """All pairs of rows that match."""
-    order = np.argsort(right[:, 0], kind="stable")
+def close_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints) -> Ints:
+    """All pairs of boxes that may hold a match, in order."""
+    order = np.argsort(right_lo[:, 0], kind="stable")
     out = np.empty((1024, 2), np.int64)
-    while (found := sweep_pairs(left, right, order, apart, out)) > len(out):
+    while (found := sweep_boxes(lo, hi, right_lo, right_hi, order, apart, out)) > len(out):
         out = np.empty((found, 2), np.int64)
-    return out[:found]
+    out = out[:found]
+    return out[np.lexsort((out[:, 1], out[:, 0]))]
+
+
+@njit(cache=True, nogil=True)
+def sweep_pairs(left: Ints, right: Ints, first: Ints, apart: Ints, out: Ints) -> int:
+    """``sweep_boxes`` for records, where ``first`` is the right's first axis and is sorted: it can begin later."""
+    found = 0
+    for i in range(len(left)):
+        for j in range(np.searchsorted(first, left[i, 0] - apart[0]), len(right)):
+            if right[j, 0] - left[i, 0] > apart[0]:
+                break
+            close = True
+            for k in range(1, left.shape[1]):
+                close = close and abs(left[i, k] - right[j, k]) <= apart[k]
+            if close:
+                if found < len(out):
+                    out[found, 0] = i
+                    out[found, 1] = j
+                found += 1
+    return found
+
+
+def close_pairs(left: Ints, right: Ints, apart: Ints) -> Ints:
+    """All pairs of records that match."""
+    order = np.argsort(right[:, 0], kind="stable")
+    sorted_right = right[order]
+    first, out = sorted_right[:, 0].copy(), np.empty((1024, 2), np.int64)
+    while (found := sweep_pairs(left, sorted_right, first, apart, out)) > len(out):
+        out = np.empty((found, 2), np.int64)
+    return np.stack([out[:found, 0], order[out[:found, 1]]], axis=1)

@@ -6,15 +6,29 @@ import csv
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilmap.cli.matching import EXAMPLE as MATCH_EXAMPLE
+from veilmap.cli.matching import match
+from veilmap.cli.options import (
+    BoxOption,
+    DeltaOption,
+    DomainOption,
+    EpsilonOption,
+    FormatOption,
+    HeightOption,
+    MethodOption,
+    NoiseOption,
+    ReleaseArgument,
+    RowsOption,
+    SampleOption,
+    SetOption,
+    WorkloadOption,
+)
+from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.errors import BadInput, VeilmapError
 
 if TYPE_CHECKING:
@@ -37,46 +51,6 @@ app = typer.Typer(
 
 
 _UsageError: Any = typer.BadParameter.__base__  # typer carries its own copy of click
-
-
-class Format(StrEnum):
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-
-
-DomainOption = Annotated[
-    str, typer.Option("--domain", help="The public box: name=low:high for each axis, separated by commas.")
-]
-EpsilonOption = Annotated[str, typer.Option("--epsilon", help="The privacy budget: how much any one row may matter.")]
-MethodOption = Annotated[str | None, typer.Option("--method", help="How to decompose; quad-opt by default.")]
-NoiseOption = Annotated[
-    str | None, typer.Option("--noise", help="discrete-laplace, or discrete-gaussian with a --delta.")
-]
-DeltaOption = Annotated[
-    str | None, typer.Option("--delta", help="The chance that the promise may fail with, for methods that need one.")
-]
-SampleOption = Annotated[
-    str | None, typer.Option("--sample", help="Find medians on a random sample of this rate, like 0.01.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A further option of the method, like switch=2. May be repeated."),
-]
-WorkloadOption = Annotated[
-    Path | None,
-    typer.Option("--workload", help="A CSV file of boxes that people will ask: the budget is shared for them."),
-]
-RowsOption = Annotated[
-    int | None, typer.Option("--max-rows-per-unit", help="How many rows of one person are looked at, with --unit.")
-]
-HeightOption = Annotated[int | None, typer.Option("--height", help="Levels below the root; chosen when not given.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
-ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
-BoxOption = Annotated[
-    list[str] | None,
-    typer.Option("--box", help="Low end of each axis, then high end of each, with commas. May be repeated."),
-]
 
 
 def _version(asked: bool) -> None:
@@ -138,7 +112,7 @@ def release(
 
     box = _domain(domain, crs)
     budget = None if workload is None else vm.Workload(_read_boxes(workload, box))
-    with _progress("Counting") as tell:
+    with progress("Counting") as tell:
         made = vm.release(
             [str(path) for path in inputs],
             box,
@@ -157,9 +131,9 @@ def release(
             allow_nonprivate=allow_nonprivate,
         )
         made.save(out, overwrite)
-    _say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
-    _say(made.privacy.statement())
-    _say(f"Next: veilmap info {out}")
+    say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
+    say(made.privacy.statement())
+    say(f"Next: veilmap info {out}")
 
 
 @app.command(epilog="Example: veilmap query roads.parquet --box -120,45,-119,46 --format json")
@@ -200,7 +174,7 @@ def info(path: ReleaseArgument, output: FormatOption = Format.TABLE) -> None:
     elif output is Format.JSON:
         typer.echo(json.dumps(found.header(), indent=2, ensure_ascii=False))
     else:
-        _print_csv(
+        print_csv(
             ["what", "mechanism", "epsilon", "rho", "delta"],
             [[c.what, c.mechanism, *map(float, (c.epsilon, c.rho, c.delta))] for c in found.privacy.ledger],
         )
@@ -254,18 +228,21 @@ def plan(
         predicted = [{"box": b, "stderr": e, "margin_95": m} for b, e, m in table]
         typer.echo(json.dumps({**record, "predictions": predicted}, indent=2))
     elif output is Format.CSV:
-        _print_csv(["box", "stderr", "margin_95"], [list(row) for row in table])
+        print_csv(["box", "stderr", "margin_95"], [list(row) for row in table])
     else:
-        _print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
-        _say(
+        print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
+        say(
             f"{made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {made.nodes:,} nodes, "
             f"about {made.memory / 2**20:,.0f} MiB to make and save it."
         )
-        _say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
+        say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
         if made.method.structure.nodes(place.dimensions) is None or hasattr(made.method.structure, "median_share"):
-            _say("This method follows the data: the figures are for rows that lie evenly, and other rows may differ.")
+            say("This method follows the data: the figures are for rows that lie evenly, and other rows may differ.")
         if not made.method.private:
-            _say(f"{made.method.name} is not private: for experiments on public data only.")
+            say(f"{made.method.name} is not private: for experiments on public data only.")
+
+
+app.command(epilog=MATCH_EXAMPLE)(match)
 
 
 @app.command(epilog="Example: veilmap demo -o demo")
@@ -275,9 +252,9 @@ def demo(
     """End to end on data it brings itself: release, questions, truth, map."""
     from veilmap.demo import run
 
-    with _progress("Places") as tell:
+    with progress("Places") as tell:
         result = run(out, tell)
-    _print_table(
+    print_table(
         ["where", "estimate", "95 % interval", "truth", ""],
         [
             [
@@ -290,8 +267,8 @@ def demo(
             for r in result.rows
         ],
     )
-    _say("The truth is printed because these places are public; a release never holds it.")
-    _say(f"Wrote {result.release} and {result.picture}. Next: veilmap info {result.release}")
+    say("The truth is printed because these places are public; a release never holds it.")
+    say(f"Wrote {result.release} and {result.picture}. Next: veilmap info {result.release}")
 
 
 def main() -> None:
@@ -402,9 +379,9 @@ def _print_answers(found: Release, asked: Any, answers: Answers, output: Format)
         record = {"confidence": answers.confidence, "private": found.privacy.private}
         typer.echo(json.dumps({**record, "answers": [dict(zip(header, row, strict=True)) for row in rows]}, indent=2))
     elif output is Format.CSV:
-        _print_csv(header, rows)
+        print_csv(header, rows)
     else:
-        _print_table(
+        print_table(
             ["box", "estimate", "standard error", f"{100 * answers.confidence:g} % interval"],
             [
                 [
@@ -448,7 +425,7 @@ def _print_info(found: Release, path: Path) -> None:
     for name, fact in facts.items():
         console.print(f"[bold]{name:<{width}}[/bold]  {escape(fact)}", highlight=False, soft_wrap=True)
     console.print()
-    _print_table(
+    print_table(
         ["spent on", "mechanism", "rho" if privacy.rho else "epsilon"],
         [[c.what, c.mechanism, f"{float(c.epsilon + c.rho):.6g}"] for c in privacy.ledger],
     )
@@ -470,49 +447,3 @@ LIMITS = (
 def _warn(found: Release) -> None:
     if not found.privacy.private:
         typer.echo(f"veilmap: {found.privacy.statement()}", err=True)
-
-
-def _say(text: str) -> None:
-    typer.echo(text)
-
-
-def _print_csv(header: list[str], rows: list[list[Any]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-
-
-def _print_table(header: list[str], rows: list[list[str]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD)
-    for k, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if k == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error for work of more than a second: the part done, never a count."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task, started = bar.add_task(what, total=1.0), time.monotonic()
-
-    def tell(part: float) -> None:
-        if bar.console.is_terminal and time.monotonic() - started > 1:
-            bar.start()
-        bar.update(task, completed=part)
-
-    try:
-        yield tell
-    finally:
-        if bar.live.is_started:
-            bar.stop()

@@ -1,0 +1,341 @@
+"""veilmap match: two parties' records, or one party's against another that runs elsewhere."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from veilmap.cli.options import FormatOption, HeightOption
+from veilmap.cli.show import Format, print_csv, print_table, progress, say
+from veilmap.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from veilmap.matching.blocks import Side
+    from veilmap.matching.parties import Agreement, Wire
+    from veilmap.matching.rule import Rule
+    from veilmap.method import Method
+
+EXAMPLE = (
+    'Example: veilmap match clinic.csv register.csv --on age=2,hours=5 --domain "age=17:90,hours=1:99" --epsilon 1'
+)
+SECONDS_TO_CONNECT = 60
+
+
+def match(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="LEFT RIGHT", help="Files of records: two, or your own with --listen or --connect."),
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option("--on", help="Thresholds: name=value for each axis of the domain, with commas.")
+    ] = None,
+    epsilon: Annotated[str | None, typer.Option("--epsilon", help="The privacy budget of each party.")] = None,
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="The public box of both: name=low:high for each axis, with commas.")
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="How to decompose.")] = "kd-standard",
+    height: HeightOption = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="A public guess of the records a party has, for the height.")
+    ] = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option("--step", metavar="NAME=VALUE", help="Round an axis to whole steps of this size."),
+    ] = None,
+    lost: Annotated[
+        str, typer.Option("--lost", help="The part of its records that a party may leave out for want of slots.")
+    ] = "0.01",
+    secure: Annotated[
+        bool, typer.Option("--secure/--no-secure", help="Compare candidates by the secure protocol, or count the work.")
+    ] = True,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Be the left party, and wait for the right one.")
+    ] = None,
+    connect: Annotated[
+        str | None, typer.Option("--connect", metavar="HOST:PORT", help="Be the right party, and go to the left one.")
+    ] = None,
+    transcript: Annotated[
+        Path | None, typer.Option("--transcript", help="Keep everything that crosses between the parties.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A CSV file for the matches.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="A picture of boxes and savings: .png or .svg.")] = None,
+    study: Annotated[
+        bool, typer.Option("--study", help="Figure 7(b) of the paper into the folder -o, on people made up for it.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option("--data", help="The Adult file, for --study.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller --study.")] = False,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Which records of two parties match: blocked privately, compared on ciphertexts.
+
+    Records match if along no axis they are farther apart than --on allows. Each party publishes a private
+    decomposition of its own file; only boxes near each other are compared, by a protocol that tells the left
+    party which pairs match and neither of them anything else. Rows are numbered from 0.
+
+    Two parties on two machines: the left one runs with its own file and --listen, the right one with its own and
+    --connect. Nothing crosses but what both typed, the two releases, and ciphertexts.
+    """
+    files = records or []
+    if study:
+        _study(out or Path("match-study"), data, quick)
+        return
+    wanted = 1 if listen or connect else 2
+    if listen and connect:
+        raise BadInput("One party listens and the other connects: give --listen or --connect.")
+    if len(files) != wanted:
+        way = "your own file, with --listen or --connect" if wanted == 1 else "two files, LEFT and RIGHT"
+        raise BadInput(f"Give {way}; got {len(files)}.")
+    for name, value in (("--on", on), ("--epsilon", epsilon), ("--domain", domain)):
+        if value is None:
+            raise BadInput(f"Give {name}: it is what the parties agree on. See 'veilmap match --help'.")
+    assert on is not None and epsilon is not None and domain is not None  # noqa: S101, PT018
+    for path in (out, plot, transcript):
+        _must_be_new(path)
+    from veilmap.matching.blocks import leaves_only
+
+    rule = _rule(on, domain, step, lost)
+    chosen = leaves_only(method, height, rule, epsilon, rows)
+    if wanted == 2:
+        _match_both(files, rule, epsilon, chosen, secure, transcript, out, plot, output)
+    elif not secure:
+        raise BadInput("--no-secure counts work for two files at hand: leave it out, or give both files.")
+    elif plot:
+        raise BadInput("--plot draws what both files hold: leave it out with --listen and --connect.")
+    else:
+        _match_apart(files[0], rule, epsilon, chosen, listen, connect, transcript, out)
+
+
+def _study(folder: Path, data: Path | None, quick: bool) -> None:
+    from veilmap.reproduce.records import run_alone
+
+    with progress("Study") as tell:
+        tables, claims = run_alone(folder, data, quick, lambda part, _: tell(part))
+    for table in tables:
+        say(f"{table.title}:")
+        print_table(list(table.header), [list(row) for row in table.rows])
+    for claim in claims:
+        say(f"{claim.text} {claim.verdict.capitalize()}: {claim.because}")
+    say(f"Wrote {folder / 'index.html'}, with tables and pictures beside it.")
+
+
+def _match_both(
+    files: list[Path],
+    rule: Rule,
+    epsilon: str,
+    method: Method,
+    secure: bool,
+    transcript: Path | None,
+    out: Path | None,
+    plot: Path | None,
+    output: Format,
+) -> None:
+    from veilmap.matching.found import match_sides
+    from veilmap.matching.parties import compare_both, measure_speed
+    from veilmap.matching.picture import draw_match
+
+    started = time.perf_counter()
+    with progress("Blocking") as tell:
+        found = match_sides([str(path) for path in files], rule, epsilon, method, tell)
+    blocked = time.perf_counter() - started
+    facts: dict[str, float | int | str] = {
+        "records left": len(found.left.records),
+        "records right": len(found.right.records),
+        "pairs without blocking": found.every,
+        "pairs compared": found.work,
+        "reduction ratio": found.reduction_ratio,
+        "matches": found.matches,
+        "recall": found.recall,
+        "precision": found.precision,
+        "seconds of blocking": blocked,
+    }
+    if secure:
+        minutes = found.work / measure_speed(rule, 0.2) / 60
+        typer.echo(f"{found.work:,} comparisons to make, about {minutes:,.1f} minutes.", err=True)
+        started = time.perf_counter()
+        with progress("Comparing") as tell, _written(transcript) as book:
+            pairs = compare_both(found.left, found.right, found.rule, tell, book)
+        seconds = time.perf_counter() - started
+        facts |= {"matches found securely": len(pairs), "secure pairs a second": found.work / seconds}
+        _write_rows(out, ["left_row", "right_row"], pairs)
+    else:
+        facts |= {"secure pairs a second": measure_speed(rule)}
+        _write_rows(out, ["left_row", "right_row"], found.candidates)
+    speed = float(facts["secure pairs a second"])
+    facts |= {
+        "hours of comparing": found.work / speed / 3600,
+        "hours saved by blocking": (found.every - found.work) / speed / 3600,
+    }
+    _print_facts(facts, output)
+    if plot is not None:
+        draw_match(found, plot)
+    if output is Format.TABLE:
+        if found.work >= found.every:
+            say("Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees.")
+        say("Truth, recall and precision are known because both files are here. Not for publication.")
+        for path, what in ((out, "matches" if secure else "candidates"), (plot, "picture"), (transcript, "transcript")):
+            if path is not None:
+                say(f"Wrote the {what} to {path}.")
+
+
+def _match_apart(
+    file: Path,
+    rule: Rule,
+    epsilon: str,
+    method: Method,
+    listen: str | None,
+    connect: str | None,
+    transcript: Path | None,
+    out: Path | None,
+) -> None:
+    from veilmap.matching.blocks import open_side
+    from veilmap.matching.parties import answer_all, find_matches, meet
+
+    with progress("Blocking"):
+        side = open_side(str(file), rule, epsilon, method)
+    say(side.release.privacy.statement())
+    with _met(listen, connect) as stream, _written(transcript) as book:
+        wire = _wire(stream, book)
+        met = meet(wire, side, rule, left=listen is not None)
+        _say_work(met)
+        with progress("Comparing" if listen else "Answering") as tell:
+            if listen:
+                found = find_matches(wire, side, met, tell)
+                _write_rows(out, ["row", "ticket"], found)
+                say(f"{len(found):,} pairs match. A ticket is a slot of the right party, which knows whose it is.")
+            else:
+                answer_all(wire, side, met, tell)
+                _write_rows(out, ["ticket", "row"], _tickets(side))
+                say("All comparisons are answered. Only the left party knows which match.")
+    if out is not None:
+        say(f"Wrote {out}.")
+
+
+def _wire(stream: socket.socket, book: BinaryIO | None) -> Wire:
+    from veilmap.matching.parties import Wire
+
+    return Wire(stream, book)
+
+
+def _say_work(met: Agreement) -> None:
+    slots = int(met.left.slots.sum()) * int(met.right.slots.sum())
+    say(f"{met.work:,} comparisons of {slots:,} pairs of slots, in {len(met.pairs):,} pairs of boxes.")
+
+
+def _tickets(side: Side) -> NDArray[np.int64]:
+    import numpy as np
+
+    taken = np.flatnonzero(side.seats >= 0)
+    return np.stack([taken, side.seats[taken]], axis=1)
+
+
+def _print_facts(facts: dict[str, float | int | str], output: Format) -> None:
+    if output is Format.JSON:
+        typer.echo(json.dumps({name.replace(" ", "_"): value for name, value in facts.items()}, indent=2))
+    elif output is Format.CSV:
+        print_csv(["what", "value"], [[name, value] for name, value in facts.items()])
+    else:
+        rows = [[name, f"{v:,}" if isinstance(v, int) else f"{v:,.4g}"] for name, v in facts.items()]
+        print_table(["", "value"], rows)
+
+
+def _rule(on: str, domain: str, steps: list[str] | None, lost: str) -> Rule:
+    from veilmap.domain import Domain
+    from veilmap.matching.rule import Rule
+
+    box = Domain.parse(domain)
+    limits = _named(on.split(","), box.names, "A threshold", "--on")
+    sizes = _named(steps or [], box.names, "A step", "--step")
+    if missing := [name for name in box.names if name not in limits]:
+        raise BadInput(f"Every axis of the domain needs a threshold, and {missing[0]} has none: add it to --on.")
+    return Rule.of(box, [limits[name] for name in box.names], [sizes.get(name) for name in box.names], lost)
+
+
+def _named(texts: list[str], names: tuple[str, ...], what: str, option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value) or name in found:
+            raise BadInput(f"{what} is name=value, each name once; got {text!r} in {option}.")
+        if name not in names:
+            raise BadInput(f"{name!r} in {option} is no axis of the domain: that has {', '.join(names)}.")
+        found[name] = value
+    return found
+
+
+@contextmanager
+def _met(listen: str | None, connect: str | None) -> Iterator[socket.socket]:
+    """A connection with the other party."""
+    if listen is not None:
+        try:
+            with socket.create_server(_address(listen)) as door:
+                say(f"Waiting for the right party at {listen}.")
+                stream, _ = door.accept()
+        except OSError as error:
+            raise BadInput(f"Cannot listen at {listen}: {error.strerror or error}. Choose another port.") from None
+    else:
+        stream = _reach(connect or "")
+    with stream:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        yield stream
+
+
+def _reach(place: str) -> socket.socket:
+    """The left party may need some time to come to the door."""
+    late = time.monotonic() + SECONDS_TO_CONNECT
+    while True:
+        try:
+            stream = socket.create_connection(_address(place), SECONDS_TO_CONNECT)
+        except OSError as error:
+            if time.monotonic() > late or isinstance(error, socket.gaierror):
+                raise BadInput(f"Nobody listens at {place}: start the left party with --listen first.") from None
+            time.sleep(0.2)
+        else:
+            stream.settimeout(None)
+            return stream
+
+
+def _address(place: str) -> tuple[str, int]:
+    host, colon, port = place.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
+        raise BadInput(f"A place is HOST:PORT, like 127.0.0.1:7700; got {place!r}.")
+    return host.strip("[]"), int(port)
+
+
+def _must_be_new(path: Path | None) -> None:
+    if path is None:
+        return
+    if path.exists():
+        raise BadInput(f"{path} exists already: choose another name.")
+    if not path.resolve().parent.is_dir():
+        raise BadInput(f"The folder of {path} does not exist: make it first.")
+
+
+@contextmanager
+def _written(path: Path | None) -> Iterator[BinaryIO | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        with open(path, "xb") as file:
+            yield file
+    except OSError as error:
+        raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
+
+
+def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64]) -> None:
+    if path is None:
+        return
+    from veilmap.fileformat import put_in_place
+
+    lines = [",".join(header), *(",".join(map(str, row)) for row in rows.tolist())]
+    put_in_place(path, ("\n".join(lines) + "\n").encode(), overwrite=False)

@@ -1,0 +1,43 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilmap.cli.show import Format
+
+DomainOption = Annotated[
+    str, typer.Option("--domain", help="The public box: name=low:high for each axis, separated by commas.")
+]
+EpsilonOption = Annotated[str, typer.Option("--epsilon", help="The privacy budget: how much any one row may matter.")]
+MethodOption = Annotated[str | None, typer.Option("--method", help="How to decompose; quad-opt by default.")]
+NoiseOption = Annotated[
+    str | None, typer.Option("--noise", help="discrete-laplace, or discrete-gaussian with a --delta.")
+]
+DeltaOption = Annotated[
+    str | None, typer.Option("--delta", help="The chance that the promise may fail with, for methods that need one.")
+]
+SampleOption = Annotated[
+    str | None, typer.Option("--sample", help="Find medians on a random sample of this rate, like 0.01.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A further option of the method, like switch=2. May be repeated."),
+]
+WorkloadOption = Annotated[
+    Path | None,
+    typer.Option("--workload", help="A CSV file of boxes that people will ask: the budget is shared for them."),
+]
+RowsOption = Annotated[
+    int | None, typer.Option("--max-rows-per-unit", help="How many rows of one person are looked at, with --unit.")
+]
+HeightOption = Annotated[int | None, typer.Option("--height", help="Levels below the root; chosen when not given.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
+ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
+BoxOption = Annotated[
+    list[str] | None,
+    typer.Option("--box", help="Low end of each axis, then high end of each, with commas. May be repeated."),
+]

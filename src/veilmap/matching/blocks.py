@@ -1,0 +1,156 @@
+"""One party's side of record matching: boxes with slots, which are private to publish, and who sits in them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.amounts import exact_epsilon
+from veilmap.budget import LeafOnly
+from veilmap.curve import CurveTree
+from veilmap.errors import BadInput
+from veilmap.kernels.pairs import close_boxes, find_leaves
+from veilmap.matching.records import read_records
+from veilmap.matching.rule import Rule
+from veilmap.method import Estimate, Method, Noise
+from veilmap.publish import release, resolve
+from veilmap.published import Release
+
+Ints = NDArray[np.int64]
+
+MOST_SLOTS = 1 << 31
+USUAL_ROWS = 10_000
+LEAF = 4
+"""Records in a leaf, over the scale 1/epsilon of its noise: fewer drown in dummies, more block too little."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """What one party tells the other: boxes of whole steps, and how many slots each has."""
+
+    leaf: Ints  # the node of the tree
+    lo: Ints  # (boxes, axes), both ends included
+    hi: Ints
+    slots: Ints  # records and dummies together
+
+    @property
+    def start(self) -> Ints:
+        """The first slot of each box, and how many there are in all."""
+        return np.concatenate([[0], np.cumsum(self.slots)])
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One party: what it publishes, and what it keeps for itself."""
+
+    release: Release
+    blocks: Blocks
+    records: Ints  # private: rounded, -1 for those outside the domain
+    seats: Ints  # private: the record in each slot, -1 for a dummy
+
+    @cached_property
+    def box(self) -> Ints:
+        """The box in which each record has a slot, -1 for none."""
+        out = np.full(len(self.records), -1)
+        taken = self.seats >= 0
+        out[self.seats[taken]] = np.repeat(np.arange(len(self.blocks.slots)), self.blocks.slots)[taken]
+        return out
+
+    @cached_property
+    def seated(self) -> Ints:
+        """The records that have a slot, box by box."""
+        return self.seats[self.seats >= 0]
+
+    @cached_property
+    def start(self) -> Ints:
+        """Where each box begins among them."""
+        boxes = np.arange(len(self.blocks.slots) + 1)
+        return np.searchsorted(self.box[self.seated], boxes)
+
+
+def open_side(points: object, rule: Rule, epsilon: object, method: Method) -> Side:
+    """Read one party's records, publish them privately, and seat them."""
+    records = rule.rounded(read_records(points, rule.domain))
+    made = release(rule.points(records), rule.domain, epsilon, method)
+    blocks = read_blocks(made, rule)
+    return Side(made, blocks, records, take_seats(records, made, blocks, rule))
+
+
+def read_blocks(made: Release, rule: Rule) -> Blocks:
+    """The boxes of a release that hold whole steps, and slots for as many records as its noisy counts say.
+
+    Noise below 0 would leave records without a slot, so boxes get some to spare: b log(b n / 2 m) where the noise
+    has scale b, n boxes share the m records that may be left out. Made of published numbers alone: the other party
+    reads the same.
+    """
+    tree, noisy = made.estimates.tree, made.estimates
+    if isinstance(tree, CurveTree):
+        raise BadInput("The boxes of hilbert-r overlap, and a record must be in one: match by another method.")
+    cuts = [
+        np.searchsorted(cells, ends) for a, cells in enumerate(rule.cells) for ends in (tree.lo[:, a], tree.hi[:, a])
+    ]
+    lo, hi = np.stack(cuts[::2], axis=1), np.stack(cuts[1::2], axis=1) - 1
+    leaf = np.flatnonzero(tree.is_leaf & np.all(lo <= hi, axis=1))
+    counts, scale = noisy.noisy_count[leaf], np.sqrt(noisy.noise_variance[leaf] / 2)
+    lost = float(rule.lost) * max(int(counts.sum()), 1)
+    spare = scale * np.log(np.maximum(scale * len(leaf) / (2 * lost), 1))
+    slots = np.maximum(counts + np.ceil(spare), 0)
+    if not slots.sum() < MOST_SLOTS:
+        raise BadInput("A release for matching has a noisy count of each leaf, none of them absurd; this one has not.")
+    return Blocks(leaf, lo[leaf], hi[leaf], slots.astype(np.int64))
+
+
+def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule) -> Ints:
+    """The record in each slot, -1 for a dummy, in random order. Whoever finds no slot is left out, by chance."""
+    tree, inside = made.estimates.tree, np.flatnonzero(records[:, 0] >= 0)
+    cells = np.stack([ruler[records[inside, a]] for a, ruler in enumerate(rule.cells)], axis=1)
+    leaf = np.empty(len(inside), np.int64)
+    find_leaves(tree.first_child, tree.lo, tree.hi, cells, leaf)
+    box = np.searchsorted(blocks.leaf, leaf)
+    # dummies enough for every slot draw lots with the records; a box keeps the records first
+    who = np.concatenate([inside, np.full(int(blocks.slots.sum()), -1)])
+    where = np.concatenate([box, np.repeat(np.arange(len(blocks.slots)), blocks.slots)])
+    order = np.lexsort((_lots(len(who)), who < 0, where))
+    rank = np.arange(len(order)) - np.searchsorted(where[order], np.arange(len(blocks.slots)))[where[order]]
+    kept = order[rank < blocks.slots[where[order]]]
+    seats: Ints = who[kept[np.lexsort((_lots(len(kept)), where[kept]))]]
+    return seats
+
+
+def _lots(n: int) -> NDArray[np.uint64]:
+    return np.frombuffer(os.urandom(8 * n), np.uint64)
+
+
+def near_boxes(left: Blocks, right: Blocks, rule: Rule) -> Ints:
+    """The pairs of boxes that may hold a match, left and right, in order. Those without slots hold nothing."""
+    used = [np.flatnonzero(side.slots) for side in (left, right)]
+    ends = (left.lo[used[0]], left.hi[used[0]], right.lo[used[1]], right.hi[used[1]])
+    found = close_boxes(*ends, np.array(rule.apart))
+    return np.stack([used[0][found[:, 0]], used[1][found[:, 1]]], axis=1)
+
+
+def leaves_only(method: str | Method, height: int | None, rule: Rule, epsilon: object, rows: int | None) -> Method:
+    """The method with all of its count budget on the leaves, as in the paper, and a height that suits so many rows.
+
+    Methods that need counts above their leaves keep their budget.
+    """
+    chosen = resolve(method, height, None)
+    if chosen.needs_delta or chosen.noise is not Noise.DISCRETE_LAPLACE:
+        raise BadInput(f"Records are matched by methods with a pure promise, and {chosen.name} has another.")
+    chosen = replace(chosen, estimate=Estimate.NOISY_COUNTS, prune_below=None)
+    if not any(field.name == "height" for field in fields(chosen.structure)):  # type: ignore[arg-type]
+        return chosen
+    if isinstance(method, str) and height is None:
+        settled = replace(chosen.structure, height=usual_height(exact_epsilon(epsilon), rows or USUAL_ROWS, rule))  # type: ignore[type-var]
+        chosen = replace(chosen, structure=settled)
+    return replace(chosen, budget=LeafOnly())
+
+
+def usual_height(epsilon: Fraction, rows: int, rule: Rule) -> int:
+    leaves = max(2.0, float(rows * epsilon) / LEAF)
+    return int(np.clip(round(np.log2(leaves) / rule.domain.dimensions), 1, rule.domain.bits))

@@ -1,0 +1,289 @@
+"""The two parties' conversation: nothing crosses but what they agreed on, private releases and ciphertexts.
+
+Left and right tell each other the rule and a release each. Then the left party sends, for every slot of every box that
+is near a box of the other, its encrypted lists; the right party answers with one ciphertext for each slot of each of
+these boxes. Who sends how much follows from the releases alone: dummies are on the wire like anybody else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.errors import BadInput, VeilmapError
+from veilmap.matching import secure
+from veilmap.matching.blocks import Blocks, Side, near_boxes, read_blocks
+from veilmap.matching.rule import Rule
+from veilmap.published import Release, load
+
+Ints = NDArray[np.int64]
+
+PROTOCOL = "veilmap-match/1"
+RULE, RELEASE, KEY, LISTS, ANSWERS = b"HRKLA"
+MOST_BYTES = 1 << 31  # of a message
+MOST_LISTED = 1 << 14  # values in the lists of one slot
+BATCH = 1 << 21  # bytes of lists in a message, about
+
+
+class Wire:
+    """Messages over a socket, each of a kind. What crosses is also written to ``transcript``, if there is one."""
+
+    def __init__(self, stream: socket.socket, transcript: BinaryIO | None = None) -> None:
+        self._stream, self._transcript = stream, transcript
+
+    def send(self, kind: int, data: bytes) -> None:
+        self._keep(b">", kind, data)
+        try:
+            self._stream.sendall(struct.pack("<BQ", kind, len(data)) + data)
+        except OSError:
+            raise BadInput(GONE) from None
+
+    def receive(self, kind: int) -> bytes:
+        found, size = struct.unpack("<BQ", self._read(9))
+        if found != kind or size > MOST_BYTES:
+            raise BadInput("The other party does not speak this protocol: both need the same version of veilmap.")
+        data = self._read(size)
+        self._keep(b"<", kind, data)
+        return data
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self._stream.recv(min(size - len(parts), 1 << 20))
+            except OSError:
+                part = b""
+            if not part:
+                raise BadInput(GONE)
+            parts += part
+        return bytes(parts)
+
+    def _keep(self, way: bytes, kind: int, data: bytes) -> None:
+        if self._transcript is not None:
+            self._transcript.write(way + struct.pack("<BQ", kind, len(data)) + data)
+
+
+GONE = "The other party has gone: see what it says, and start both again."
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What both know once they have met."""
+
+    rule: Rule
+    left: Blocks
+    right: Blocks
+    pairs: Ints
+
+    @property
+    def work(self) -> int:
+        return int(np.sum(self.left.slots[self.pairs[:, 0]] * self.right.slots[self.pairs[:, 1]]))
+
+    def batches(self) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+        """Slots of a box of the left, those of the right they are compared to, and the ends of their lists.
+
+        As many at a time as make a message of a few megabytes: both parties cut alike.
+        """
+        starts, theirs = self.left.start, self.right.start
+        boxes, first = np.unique(self.pairs[:, 0], return_index=True)
+        for box, others in zip(boxes.tolist(), np.split(self.pairs[:, 1], first[1:]), strict=True):
+            slots = np.concatenate([np.arange(theirs[other], theirs[other + 1]) for other in others.tolist()])
+            low, high = self.window(box)
+            most = max(1, BATCH // (secure.SIZE * max(len(slots), int(np.sum(high - low + 1)))))
+            for start in range(starts[box], starts[box + 1], most):
+                yield np.arange(start, min(start + most, starts[box + 1])), slots, low, high
+
+    def window(self, box: int) -> tuple[Ints, Ints]:
+        """The values, ends included, that a match of someone in a box of the left may have."""
+        apart = np.array(self.rule.apart)
+        top = np.array([len(cells) - 1 for cells in self.rule.cells])
+        return np.maximum(self.left.lo[box] - apart, 0), np.minimum(self.left.hi[box] + apart, top)
+
+
+def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
+    """Exchange rules and releases."""
+    wire.send(RULE, json.dumps(_hello(rule, left), sort_keys=True).encode())
+    theirs = wire.receive(RULE)
+    if theirs != json.dumps(_hello(rule, not left), sort_keys=True).encode():
+        raise BadInput(_difference(_hello(rule, not left), theirs))
+    wire.send(RELEASE, _to_bytes(side.release))
+    other = _from_bytes(wire.receive(RELEASE))
+    if other.domain != rule.domain:
+        raise BadInput("The other party's release has another domain than agreed.")
+    blocks = (side.blocks, read_blocks(other, rule))
+    ours, others = blocks if left else blocks[::-1]
+    met = Agreement(rule, ours, others, near_boxes(ours, others, rule))
+    for box in np.unique(met.pairs[:, 0]).tolist():
+        _must_be_short(met, box)
+    return met
+
+
+def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> Ints:
+    """The left party's part: (k, 2), its own row and the other's slot, for every match among the candidates."""
+    key, found, done = secure.make_key(), [], 0
+    wire.send(KEY, key.public)
+    with _pool() as pool, ThreadPoolExecutor(1) as post:  # lists go out while answers come in
+        sending = post.submit(_send_lists, wire, side, met, key, pool)
+        for seats, slots, _, _ in met.batches():
+            answers = wire.receive(ANSWERS)
+            if len(answers) != secure.SIZE * len(seats) * len(slots):
+                raise BadInput("The other party sent too few or too many answers.")
+            rows = [answers[k : k + secure.SIZE * len(slots)] for k in range(0, len(answers), secure.SIZE * len(slots))]
+            zero = np.array(list(pool.map(lambda row: [secure.is_zero(c, key) for c in _cut(row)], rows)))
+            i, j = np.nonzero(zero)
+            found.append(np.stack([side.seats[seats[i]], slots[j]], axis=1))
+            done += zero.size
+            progress(done / met.work)
+        sending.result()
+    return np.concatenate([np.zeros((0, 2), np.int64), *found])
+
+
+def compare_both(
+    left: Side, right: Side, rule: Rule, progress: Callable[[float], None], transcript: BinaryIO | None = None
+) -> Ints:
+    """Both parties at one table: (k, 2), the rows that match, left and right. ``transcript`` is what the left kept."""
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as other:
+        answering = other.submit(_be_right, there, right, rule)
+        try:
+            wire = Wire(here, transcript)
+            found = find_matches(wire, left, meet(wire, left, rule, left=True), progress)
+        except BaseException:
+            here.close()  # and the other party does not wait for ever
+            raise
+        answering.result()
+    return np.stack([found[:, 0], right.seats[found[:, 1]]], axis=1)
+
+
+def _be_right(stream: socket.socket, side: Side, rule: Rule) -> None:
+    wire = Wire(stream)
+    answer_all(wire, side, meet(wire, side, rule, left=False), lambda part: None)
+
+
+def measure_speed(rule: Rule, seconds: float = 1.0) -> float:
+    """Secure comparisons a second on all cores, both parties' parts together, tried out for a moment."""
+    axes = rule.domain.dimensions
+    key = secure.make_key()
+    picked = secure.veil([0] * axes, key)
+    late = time.perf_counter() + seconds
+
+    def work(_: int) -> int:
+        done = 0
+        while time.perf_counter() < late:
+            secure.is_zero(secure.compare(picked, 0, key.public), key)
+            done += 1
+        return done
+
+    with _pool() as pool:
+        return sum(pool.map(work, range(os.cpu_count() or 1))) / seconds
+
+
+def _send_lists(wire: Wire, side: Side, met: Agreement, key: secure.Key, pool: ThreadPoolExecutor) -> None:
+    for seats, _, low, high in met.batches():
+        bits = [_bits(side, seat, met.rule, low, high) for seat in side.seats[seats].tolist()]
+        wire.send(LISTS, b"".join(pool.map(lambda flags: b"".join(secure.veil(flags, key)), bits)))
+
+
+def answer_all(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> None:
+    """The right party's part."""
+    public, done = wire.receive(KEY), 0
+    with _pool() as pool:
+        for seats, slots, low, high in met.batches():
+            lists, size = wire.receive(LISTS), secure.SIZE * int(np.sum(high - low + 1))
+            if len(lists) != size * len(seats):
+                raise BadInput("The other party sent too few or too many ciphertexts.")
+            place, misses = _places(side, side.seats[slots], low, high)
+            jobs = [
+                partial(_answers, lists[k * size : (k + 1) * size], place, misses, public) for k in range(len(seats))
+            ]
+            wire.send(ANSWERS, b"".join(pool.map(lambda job: job(), jobs)))
+            done += len(seats) * len(slots)
+            progress(done / met.work)
+
+
+def _answers(lists: bytes, place: Ints, misses: Ints, public: bytes) -> bytes:
+    """To one slot of the left, from each of these slots of the right."""
+    ciphers = _cut(lists)
+    return b"".join(
+        secure.compare([ciphers[p] for p in picked], miss, public)
+        for picked, miss in zip(place.tolist(), misses.tolist(), strict=True)
+    )
+
+
+def _cut(ciphers: bytes) -> list[bytes]:
+    return [ciphers[k : k + secure.SIZE] for k in range(0, len(ciphers), secure.SIZE)]
+
+
+def _bits(side: Side, seat: int, rule: Rule, low: Ints, high: Ints) -> list[int]:
+    """For each value in the lists, 0 if it is within the threshold of this record. A dummy is far from all."""
+    values = [np.arange(a, b + 1) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    if seat < 0:
+        return [1] * sum(map(len, values))
+    far = [abs(v - x) > t for v, x, t in zip(values, side.records[seat], rule.apart, strict=True)]
+    return np.concatenate(far).astype(int).tolist()  # type: ignore[no-any-return]
+
+
+def _places(side: Side, seats: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Which ciphertext of the lists each record picks along each axis, and how many values are not listed at all."""
+    values = np.where(seats[:, None] >= 0, side.records[seats], -1)
+    inside = (low <= values) & (values <= high)
+    first = np.concatenate([[0], np.cumsum(high - low + 1)[:-1]])
+    return first + np.where(inside, values - low, 0), np.sum(~inside, axis=1)
+
+
+def _must_be_short(met: Agreement, box: int) -> None:
+    low, high = met.window(box)
+    for axis, step, size in zip(met.rule.domain.axes, met.rule.steps, (high - low + 1).tolist(), strict=True):
+        if size > MOST_LISTED:
+            raise BadInput(
+                f"A box of {size:,} steps along {axis.name} is too wide for the secure step: take larger steps than "
+                f"{float(step):g} there, or count the work only (--no-secure)."
+            )
+
+
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1)  # libsodium works without the interpreter's lock
+
+
+def _hello(rule: Rule, left: bool) -> dict[str, object]:
+    return {"protocol": PROTOCOL, "party": "left" if left else "right", **rule.to_json()}
+
+
+def _difference(expected: dict[str, object], theirs: bytes) -> str:
+    try:
+        said = json.loads(theirs)
+        names = [name for name, value in expected.items() if said.get(name) != value]
+    except (ValueError, AttributeError):
+        names = ["protocol"]
+    words = {"apart": "thresholds", "party": "party: one listens, the other connects"}
+    return f"The parties do not agree on the {words.get(names[0], names[0])}: give both the same."
+
+
+def _to_bytes(made: Release) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "release.parquet"
+        made.save(path)
+        return path.read_bytes()
+
+
+def _from_bytes(data: bytes) -> Release:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "release.parquet"
+        path.write_bytes(data)
+        try:
+            return load(path)
+        except VeilmapError as error:
+            raise BadInput(f"The other party's release cannot be read: {error}") from None

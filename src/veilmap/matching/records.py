@@ -1,0 +1,23 @@
+"""A party's own records. They leave its process as ciphertexts only."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.engines import open_points
+from veilmap.engines.batches import LocalEngine
+
+
+def read_records(points: object, domain: Domain) -> NDArray[np.float64]:
+    """All rows in the order of the input, NaN where there is no number."""
+    engine = cast(LocalEngine, open_points(points, domain))
+    columns = [[np.zeros(0)] for _ in domain.axes]
+    with engine.quiet():
+        for piece in (piece for _, batch in engine.shares() for piece in batch()):
+            for column, values in zip(columns, piece.columns, strict=True):
+                column.append(np.asarray(values, np.float64))
+    return np.stack([np.concatenate(column) for column in columns], axis=1)
