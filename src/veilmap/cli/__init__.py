@@ -28,6 +28,8 @@ from veilmap.cli.options import (
     SetOption,
     WorkloadOption,
 )
+from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
+from veilmap.cli.reproduce import reproduce
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.errors import BadInput, VeilmapError
 
@@ -243,6 +245,7 @@ def plan(
 
 
 app.command(epilog=MATCH_EXAMPLE)(match)
+app.command(epilog=STUDY_EXAMPLE)(reproduce)
 
 
 @app.command(epilog="Example: veilmap demo -o demo")

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -89,30 +90,40 @@ def match(
     if study:
         _study(out or Path("match-study"), data, quick)
         return
-    wanted = 1 if listen or connect else 2
-    if listen and connect:
-        raise BadInput("One party listens and the other connects: give --listen or --connect.")
-    if len(files) != wanted:
-        way = "your own file, with --listen or --connect" if wanted == 1 else "two files, LEFT and RIGHT"
-        raise BadInput(f"Give {way}; got {len(files)}.")
-    for name, value in (("--on", on), ("--epsilon", epsilon), ("--domain", domain)):
-        if value is None:
-            raise BadInput(f"Give {name}: it is what the parties agree on. See 'veilmap match --help'.")
+    if data or quick:
+        raise BadInput("--data and --quick go with --study.")
+    apart = bool(listen or connect)
+    _must_be_complete(files, apart, listen and connect, {"--on": on, "--epsilon": epsilon, "--domain": domain})
     assert on is not None and epsilon is not None and domain is not None  # noqa: S101, PT018
     for path in (out, plot, transcript):
         _must_be_new(path)
+    if plot is not None:
+        _must_be_a_picture(plot)
     from veilmap.matching.blocks import leaves_only
 
     rule = _rule(on, domain, step, lost)
     chosen = leaves_only(method, height, rule, epsilon, rows)
-    if wanted == 2:
+    if not apart:
         _match_both(files, rule, epsilon, chosen, secure, transcript, out, plot, output)
     elif not secure:
         raise BadInput("--no-secure counts work for two files at hand: leave it out, or give both files.")
     elif plot:
         raise BadInput("--plot draws what both files hold: leave it out with --listen and --connect.")
+    elif output is not Format.TABLE:
+        raise BadInput("--format is for the table of two files: leave it out with --listen and --connect.")
     else:
         _match_apart(files[0], rule, epsilon, chosen, listen, connect, transcript, out)
+
+
+def _must_be_complete(files: list[Path], apart: bool, both: object, agreed: dict[str, str | None]) -> None:
+    if both:
+        raise BadInput("One party listens and the other connects: give --listen or --connect.")
+    if len(files) != (1 if apart else 2):
+        way = "your own file, with --listen or --connect" if apart else "two files, LEFT and RIGHT"
+        raise BadInput(f"Give {way}; got {len(files)}.")
+    for name, value in agreed.items():
+        if value is None:
+            raise BadInput(f"Give {name}: it is what the parties agree on. See 'veilmap match --help'.")
 
 
 def _study(folder: Path, data: Path | None, quick: bool) -> None:
@@ -168,13 +179,14 @@ def _match_both(
         facts |= {"matches found securely": len(pairs), "secure pairs a second": found.work / seconds}
         _write_rows(out, ["left_row", "right_row"], pairs)
     else:
-        facts |= {"secure pairs a second": measure_speed(rule)}
+        if find_spec("nacl"):  # without it there is nothing to measure
+            facts |= {"secure pairs a second": measure_speed(rule)}
         _write_rows(out, ["left_row", "right_row"], found.candidates)
-    speed = float(facts["secure pairs a second"])
-    facts |= {
-        "hours of comparing": found.work / speed / 3600,
-        "hours saved by blocking": (found.every - found.work) / speed / 3600,
-    }
+    if speed := float(facts.get("secure pairs a second", 0)):
+        facts |= {
+            "hours of comparing": found.work / speed / 3600,
+            "hours saved by blocking": (found.every - found.work) / speed / 3600,
+        }
     _print_facts(facts, output)
     if plot is not None:
         draw_match(found, plot)
@@ -276,8 +288,10 @@ def _named(texts: list[str], names: tuple[str, ...], what: str, option: str) -> 
 def _met(listen: str | None, connect: str | None) -> Iterator[socket.socket]:
     """A connection with the other party."""
     if listen is not None:
+        address = _address(listen)
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
-            with socket.create_server(_address(listen)) as door:
+            with socket.create_server(address, family=family) as door:
                 say(f"Waiting for the right party at {listen}.")
                 stream, _ = door.accept()
         except OSError as error:
@@ -311,6 +325,13 @@ def _address(place: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _must_be_a_picture(path: Path) -> None:
+    from veilmap.matching.picture import KINDS
+
+    if path.suffix.lower() not in KINDS:
+        raise BadInput(f"A picture is a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, got {str(path)!r}.")
+
+
 def _must_be_new(path: Path | None) -> None:
     if path is None:
         return
@@ -326,10 +347,15 @@ def _written(path: Path | None) -> Iterator[BinaryIO | None]:
         yield None
         return
     try:
-        with open(path, "xb") as file:
-            yield file
+        file = path.open("xb")
     except OSError as error:
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
+    try:
+        with file:
+            yield file
+    except BaseException:
+        path.unlink()  # the rest of it was never said
+        raise
 
 
 def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64]) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+SECONDS_A_LINE = 30
+
 
 class Format(StrEnum):
     TABLE = "table"
@@ -44,19 +46,31 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error for work of more than a second: the part done, never a count."""
+def progress(what: str) -> Iterator[Callable[..., None]]:
+    """A bar on standard error for work of more than a second: the part done, never a count.
+
+    Where there is no terminal, work of minutes says now and then how far it is.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task, started = bar.add_task(what, total=1.0), time.monotonic()
+    last = started
 
-    def tell(part: float) -> None:
-        if bar.console.is_terminal and time.monotonic() - started > 1:
+    def tell(part: float, doing: str = "") -> None:
+        nonlocal last
+        now = time.monotonic()
+        if bar.console.is_terminal and now - started > 1:
             bar.start()
-        bar.update(task, completed=part)
+        elif now - last > SECONDS_A_LINE and part > 0:
+            last = now
+            left = (now - started) * (1 - part) / part
+            typer.echo(
+                f"{what}: {100 * part:.0f} % done, about {left / 60:.0f} minutes left {doing}".rstrip(), err=True
+            )
+        bar.update(task, completed=part, description=f"{what} {doing}".rstrip())
 
     try:
         yield tell

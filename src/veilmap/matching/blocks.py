@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -20,10 +21,14 @@ from veilmap.matching.rule import Rule
 from veilmap.method import Estimate, Method, Noise
 from veilmap.publish import release, resolve
 from veilmap.published import Release
+from veilmap.structures import HilbertR
 
 Ints = NDArray[np.int64]
 
+Lots = Callable[[int], NDArray[np.uint64]]
+
 MOST_SLOTS = 1 << 31
+OVERLAP = "The boxes of hilbert-r overlap, and a record must be in one: match by another method."
 USUAL_ROWS = 10_000
 LEAF = 4
 """Records in a leaf, over the scale 1/epsilon of its noise: fewer drown in dummies, more block too little."""
@@ -73,30 +78,37 @@ class Side:
         return np.searchsorted(self.box[self.seated], boxes)
 
 
-def open_side(points: object, rule: Rule, epsilon: object, method: Method) -> Side:
+def lots(n: int) -> NDArray[np.uint64]:
+    """Random numbers that decide who sits where."""
+    return np.frombuffer(os.urandom(8 * n), np.uint64)
+
+
+def open_side(points: object, rule: Rule, epsilon: object, method: Method, draw: Lots = lots) -> Side:
     """Read one party's records, publish them privately, and seat them."""
     records = rule.rounded(read_records(points, rule.domain))
     made = release(rule.points(records), rule.domain, epsilon, method)
     blocks = read_blocks(made, rule)
-    return Side(made, blocks, records, take_seats(records, made, blocks, rule))
+    return Side(made, blocks, records, take_seats(records, made, blocks, rule, draw))
 
 
 def read_blocks(made: Release, rule: Rule) -> Blocks:
     """The boxes of a release that hold whole steps, and slots for as many records as its noisy counts say.
 
-    Noise below 0 would leave records without a slot, so boxes get some to spare: b log(b n / 2 m) where the noise
-    has scale b, n boxes share the m records that may be left out. Made of published numbers alone: the other party
-    reads the same.
+    Noise below 0 would leave records without a slot, so boxes get some to spare: s = b log(b n / 2 m) where the noise
+    has scale b and n boxes share the m records that may be left out, because a box expects to leave out at most
+    (b / 2) exp(-s / b). Made of published numbers alone: the other party reads the same.
     """
     tree, noisy = made.estimates.tree, made.estimates
     if isinstance(tree, CurveTree):
-        raise BadInput("The boxes of hilbert-r overlap, and a record must be in one: match by another method.")
+        raise BadInput(OVERLAP)
     cuts = [
         np.searchsorted(cells, ends) for a, cells in enumerate(rule.cells) for ends in (tree.lo[:, a], tree.hi[:, a])
     ]
     lo, hi = np.stack(cuts[::2], axis=1), np.stack(cuts[1::2], axis=1) - 1
     leaf = np.flatnonzero(tree.is_leaf & np.all(lo <= hi, axis=1))
-    counts, scale = noisy.noisy_count[leaf], np.sqrt(noisy.noise_variance[leaf] / 2)
+    counts, variance = noisy.noisy_count[leaf], noisy.noise_variance[leaf]
+    with np.errstate(divide="ignore"):  # an infinite variance is refused below
+        scale = 0.5 / np.arcsinh(np.sqrt(0.5 / variance))  # 1/epsilon, of discrete Laplace noise
     lost = float(rule.lost) * max(int(counts.sum()), 1)
     spare = scale * np.log(np.maximum(scale * len(leaf) / (2 * lost), 1))
     slots = np.maximum(counts + np.ceil(spare), 0)
@@ -105,7 +117,7 @@ def read_blocks(made: Release, rule: Rule) -> Blocks:
     return Blocks(leaf, lo[leaf], hi[leaf], slots.astype(np.int64))
 
 
-def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule) -> Ints:
+def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule, draw: Lots = lots) -> Ints:
     """The record in each slot, -1 for a dummy, in random order. Whoever finds no slot is left out, by chance."""
     tree, inside = made.estimates.tree, np.flatnonzero(records[:, 0] >= 0)
     cells = np.stack([ruler[records[inside, a]] for a, ruler in enumerate(rule.cells)], axis=1)
@@ -115,15 +127,11 @@ def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule) -> Ints
     # dummies enough for every slot draw lots with the records; a box keeps the records first
     who = np.concatenate([inside, np.full(int(blocks.slots.sum()), -1)])
     where = np.concatenate([box, np.repeat(np.arange(len(blocks.slots)), blocks.slots)])
-    order = np.lexsort((_lots(len(who)), who < 0, where))
+    order = np.lexsort((draw(len(who)), who < 0, where))
     rank = np.arange(len(order)) - np.searchsorted(where[order], np.arange(len(blocks.slots)))[where[order]]
     kept = order[rank < blocks.slots[where[order]]]
-    seats: Ints = who[kept[np.lexsort((_lots(len(kept)), where[kept]))]]
+    seats: Ints = who[kept[np.lexsort((draw(len(kept)), where[kept]))]]
     return seats
-
-
-def _lots(n: int) -> NDArray[np.uint64]:
-    return np.frombuffer(os.urandom(8 * n), np.uint64)
 
 
 def near_boxes(left: Blocks, right: Blocks, rule: Rule) -> Ints:
@@ -142,6 +150,8 @@ def leaves_only(method: str | Method, height: int | None, rule: Rule, epsilon: o
     chosen = resolve(method, height, None)
     if chosen.needs_delta or chosen.noise is not Noise.DISCRETE_LAPLACE:
         raise BadInput(f"Records are matched by methods with a pure promise, and {chosen.name} has another.")
+    if isinstance(chosen.structure, HilbertR):
+        raise BadInput(OVERLAP)
     chosen = replace(chosen, estimate=Estimate.NOISY_COUNTS, prune_below=None)
     if not any(field.name == "height" for field in fields(chosen.structure)):  # type: ignore[arg-type]
         return chosen

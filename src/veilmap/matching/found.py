@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.kernels.pairs import close_pairs
-from veilmap.matching.blocks import Side, leaves_only, near_boxes, open_side
+from veilmap.matching.blocks import Lots, Side, leaves_only, lots, near_boxes, open_side
 from veilmap.matching.parties import compare_both
 from veilmap.matching.rule import USUAL_LOST, Rule
 from veilmap.method import Method
@@ -139,12 +139,17 @@ def match(
 
 
 def match_sides(
-    inputs: Sequence[object], rule: Rule, epsilon: object, method: Method, progress: Callable[[float], None]
+    inputs: Sequence[object],
+    rule: Rule,
+    epsilon: object,
+    method: Method,
+    progress: Callable[[float], None] = lambda part: None,
+    draw: Lots = lots,
 ) -> Match:
     """``match``, once everything is settled."""
     sides = []
     for k, points in enumerate(inputs):
-        sides.append(open_side(points, rule, epsilon, method))
+        sides.append(open_side(points, rule, epsilon, method, draw))
         progress(0.4 * (k + 1))
     left, right = sides
     pairs = near_boxes(left.blocks, right.blocks, rule)

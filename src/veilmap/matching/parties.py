@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,6 +60,10 @@ class Wire:
         self._keep(b"<", kind, data)
         return data
 
+    def close(self) -> None:
+        with suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+
     def _read(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:
@@ -99,7 +104,7 @@ class Agreement:
         """
         starts, theirs = self.left.start, self.right.start
         boxes, first = np.unique(self.pairs[:, 0], return_index=True)
-        for box, others in zip(boxes.tolist(), np.split(self.pairs[:, 1], first[1:]), strict=True):
+        for box, others in zip(boxes.tolist(), np.split(self.pairs[:, 1], first[1:]), strict=False):
             slots = np.concatenate([np.arange(theirs[other], theirs[other + 1]) for other in others.tolist()])
             low, high = self.window(box)
             most = max(1, BATCH // (secure.SIZE * max(len(slots), int(np.sum(high - low + 1)))))
@@ -119,8 +124,12 @@ def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
     theirs = wire.receive(RULE)
     if theirs != json.dumps(_hello(rule, not left), sort_keys=True).encode():
         raise BadInput(_difference(_hello(rule, not left), theirs))
-    wire.send(RELEASE, _to_bytes(side.release))
-    other = _from_bytes(wire.receive(RELEASE))
+    if left:  # one after the other: two that both only send would wait for ever
+        wire.send(RELEASE, _to_bytes(side.release))
+    theirs = wire.receive(RELEASE)
+    if not left:
+        wire.send(RELEASE, _to_bytes(side.release))
+    other = _from_bytes(theirs)
     if other.domain != rule.domain:
         raise BadInput("The other party's release has another domain than agreed.")
     blocks = (side.blocks, read_blocks(other, rule))
@@ -137,16 +146,22 @@ def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[flo
     wire.send(KEY, key.public)
     with _pool() as pool, ThreadPoolExecutor(1) as post:  # lists go out while answers come in
         sending = post.submit(_send_lists, wire, side, met, key, pool)
-        for seats, slots, _, _ in met.batches():
-            answers = wire.receive(ANSWERS)
-            if len(answers) != secure.SIZE * len(seats) * len(slots):
-                raise BadInput("The other party sent too few or too many answers.")
-            rows = [answers[k : k + secure.SIZE * len(slots)] for k in range(0, len(answers), secure.SIZE * len(slots))]
-            zero = np.array(list(pool.map(lambda row: [secure.is_zero(c, key) for c in _cut(row)], rows)))
-            i, j = np.nonzero(zero)
-            found.append(np.stack([side.seats[seats[i]], slots[j]], axis=1))
-            done += zero.size
-            progress(done / met.work)
+        try:
+            for seats, slots, _, _ in met.batches():
+                answers = wire.receive(ANSWERS)
+                if len(answers) != secure.SIZE * len(seats) * len(slots):
+                    raise BadInput("The other party sent too few or too many answers.")
+                rows = [
+                    answers[k : k + secure.SIZE * len(slots)] for k in range(0, len(answers), secure.SIZE * len(slots))
+                ]
+                zero = np.array(list(pool.map(lambda row: [secure.is_zero(c, key) for c in _cut(row)], rows)))
+                i, j = np.nonzero(zero)
+                found.append(np.stack([side.seats[seats[i]], slots[j]], axis=1))
+                done += zero.size
+                progress(done / met.work)
+        except BaseException:
+            wire.close()  # or the lists that nobody reads would be waited for
+            raise
         sending.result()
     return np.concatenate([np.zeros((0, 2), np.int64), *found])
 
@@ -169,8 +184,9 @@ def compare_both(
 
 
 def _be_right(stream: socket.socket, side: Side, rule: Rule) -> None:
-    wire = Wire(stream)
-    answer_all(wire, side, meet(wire, side, rule, left=False), lambda part: None)
+    with stream:  # or the left party would wait for ever if this one fails
+        wire = Wire(stream)
+        answer_all(wire, side, meet(wire, side, rule, left=False), lambda part: None)
 
 
 def measure_speed(rule: Rule, seconds: float = 1.0) -> float:
@@ -238,7 +254,8 @@ def _bits(side: Side, seat: int, rule: Rule, low: Ints, high: Ints) -> list[int]
 
 def _places(side: Side, seats: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Which ciphertext of the lists each record picks along each axis, and how many values are not listed at all."""
-    values = np.where(seats[:, None] >= 0, side.records[seats], -1)
+    values = np.full((len(seats), len(low)), -1)
+    values[seats >= 0] = side.records[seats[seats >= 0]]
     inside = (low <= values) & (values <= high)
     first = np.concatenate([[0], np.cumsum(high - low + 1)[:-1]])
     return first + np.where(inside, values - low, 0), np.sum(~inside, axis=1)
@@ -265,7 +282,7 @@ def _hello(rule: Rule, left: bool) -> dict[str, object]:
 def _difference(expected: dict[str, object], theirs: bytes) -> str:
     try:
         said = json.loads(theirs)
-        names = [name for name, value in expected.items() if said.get(name) != value]
+        names = [name for name, value in expected.items() if said.get(name) != value] or ["protocol"]
     except (ValueError, AttributeError):
         names = ["protocol"]
     words = {"apart": "thresholds", "party": "party: one listens, the other connects"}

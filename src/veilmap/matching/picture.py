@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.errors import BadInput, need
+from veilmap.errors import need
 
 if TYPE_CHECKING:
     from veilmap.matching.found import Match
@@ -18,13 +17,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
+KINDS = (".png", ".svg", ".pdf")
 MOST_OUTLINES, MOST_CELLS = 150, 256
 
 
 def draw_match(found: Match, path: str | os.PathLike[str]) -> None:
     """Bars of all pairs, compared pairs and matches; beside them, what the left publishes, along two axes."""
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"A picture is a .png, .svg or .pdf file, got {str(path)!r}.")
     need("matplotlib", "plot", "Drawing a picture")
     from matplotlib.figure import Figure
 

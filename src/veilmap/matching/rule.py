@@ -56,7 +56,7 @@ class Rule:
         sizes = [
             _usual_step(limit) if step is None else _number(step) for limit, step in zip(limits, given, strict=False)
         ]
-        if len(given) != domain.dimensions or any(size is None or size <= 0 for size in sizes):
+        if len(given) != domain.dimensions or any(size is None or not 0 < size < 1e300 for size in sizes):
             raise BadInput(f"Steps are one number above 0 for each of {names}, got {steps!r}.")
         for axis, limit, size in zip(domain.axes, limits, sizes, strict=True):
             if (limit / size).denominator != 1:
@@ -68,7 +68,8 @@ class Rule:
         part = _number(lost)
         if part is None or not 0 < part <= 1:
             raise BadInput(f"The part of its records that a party may lose is above 0 and at most 1, got {lost!r}.")
-        return cls(domain, tuple(int(t / s) for t, s in zip(limits, sizes, strict=True)), tuple(sizes), part)
+        apart = (min(int(limit / size), MOST_STEPS) for limit, size in zip(limits, sizes, strict=True))
+        return cls(domain, tuple(apart), tuple(sizes), part)
 
     @cached_property
     def first(self) -> Ints:
@@ -86,7 +87,7 @@ class Rule:
 
     def _ruler(self, a: int) -> tuple[int, Ints]:
         axis, step = self.domain.axes[a], self.steps[a]
-        low, high = Fraction(axis.lo) / step, Fraction(axis.hi) / step
+        low, high = exact_number(axis.lo) / step, exact_number(axis.hi) / step  # as typed
         first, last = -int(-low // 1), int(high // 1)
         if first > last:
             raise BadInput(f"The axis {axis.name} has no whole step of {float(step):g}: choose a smaller step.")
@@ -96,7 +97,7 @@ class Rule:
         return first, cells
 
     def rounded(self, points: Floats) -> Ints:
-        """Each record in steps above the lowest of its axis; all -1 for a record that is not in the domain."""
+        """Each record in steps above the lowest of its axis; all -1 for one that, rounded, is not in the domain."""
         with np.errstate(all="ignore"):
             steps = np.rint(points / np.array([float(step) for step in self.steps])) - self.first
         counts = np.array([len(cells) for cells in self.cells])
@@ -104,7 +105,7 @@ class Rule:
         return np.where(inside[:, None], steps, -1).astype(np.int64)
 
     def points(self, records: Ints) -> Floats:
-        """Rounded records as points in the middle of nothing: on their steps, or NaN."""
+        """Rounded records as points on their steps; NaN outside the domain."""
         axes = range(self.domain.dimensions)
         values = [
             np.clip((records[:, a] + self.first[a]) * float(self.steps[a]), self.domain.lo[a], self.domain.hi[a])

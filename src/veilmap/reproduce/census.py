@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -39,18 +40,18 @@ def read_adult(path: Path) -> NDArray[np.float64]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "not a text"
         raise UnreadableInput(f"Cannot read {path}: {why}.") from None
-    cells = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
+    cells = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip("| ") and line[0] != "|"]
     places = list(ADULT.values())
     if cells and not cells[0][0].isdecimal():
         header = [cell.lower().replace("_", "-").replace(".", "-") for cell in cells.pop(0)]
-        wanted = [name if name in header else NAMES[name] for name in ADULT]
+        wanted = [NAMES[name] if NAMES[name] in header else name for name in ADULT]
         if missing := [name for name in wanted if name not in header]:
             raise UnreadableInput(
                 f"{path} has no column {missing[0]!r}: the Adult file has {', '.join(NAMES.values())}."
             )
         places = [header.index(name) for name in wanted]
     rows = [[row[k] for k in places] for row in cells if len(row) > max(places)]
-    kept = [row for row in rows if all(cell.lstrip("-").replace(".", "", 1).isdecimal() for cell in row)]
+    kept = [row for row in rows if all(re.fullmatch(r"-?\d+(\.\d*)?", cell) for cell in row)]
     if len(kept) < 30:
         raise UnreadableInput(f"{path} has fewer than 30 records of {', '.join(ADULT)}: is it the Adult file?")
     return np.array(kept, np.float64)

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.matching import match
+from veilmap.matching import Rule
+from veilmap.matching.blocks import Lots, leaves_only
+from veilmap.matching.found import match_sides
 from veilmap.reproduce.census import PEOPLE, THRESHOLDS, census, read_adult
 from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
 from veilmap.reproduce.runner import run
@@ -63,8 +65,11 @@ def _rows(
     for lost in LOST:
         for repeat in range(setting.repeats):
             started = time.perf_counter()
-            with fixed_entropy(seed_of(setting.seed, "fig7b", method, epsilon, lost, repeat)):
-                found = match(left, right, THRESHOLDS, epsilon, method, domain=PEOPLE, rows=len(left), lost=lost)
+            seed = seed_of(setting.seed, "fig7b", method, epsilon, lost, repeat)
+            rule = Rule.of(PEOPLE, THRESHOLDS, lost=lost)
+            chosen = leaves_only(method, None, rule, epsilon, len(left))
+            with fixed_entropy(seed):
+                found = match_sides((left, right), rule, epsilon, chosen, draw=_lots(seed))
             seconds = time.perf_counter() - started
             out.append(
                 {
@@ -80,6 +85,12 @@ def _rows(
                 }
             )
     return out
+
+
+def _lots(seed: int) -> Lots:
+    """Seats by the seed too."""
+    random = np.random.default_rng(seed)
+    return lambda n: random.integers(1 << 63, size=n, dtype=np.uint64)
 
 
 def _mean(rows: Sequence[Row], column: str, **where: str) -> float:

@@ -31,12 +31,13 @@ def run(
         (folder / "rows").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {folder}: {error.strerror}. Choose another with -o.") from None
+    mark = {"setting": fingerprint(setting), "software": version("veilmap")}
     todo = [(experiment, task) for experiment in experiments for task in experiment.tasks]
     total, done = sum(task.cost for _, task in todo), 0.0
     rows: dict[str, list[Row]] = {experiment.name: [] for experiment in experiments}
     for experiment, task in todo:
         progress(done / total, f"{experiment.name} {task.name}")
-        rows[experiment.name] += _remembered(experiment, task, setting, folder / "rows")
+        rows[experiment.name] += _remembered(experiment, task, mark, folder / "rows")
         done += task.cost
     for experiment in experiments:
         _write_csv(folder / f"{experiment.name}.csv", rows[experiment.name])
@@ -45,11 +46,10 @@ def run(
     return rows
 
 
-def _remembered(experiment: Experiment, task: Task, setting: Setting, folder: Path) -> list[Row]:
+def _remembered(experiment: Experiment, task: Task, mark: dict[str, str], folder: Path) -> list[Row]:
     """The rows of a task, from the last time if nothing they depend on has changed."""
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", f"{experiment.name} {task.name}")
     path = folder / f"{plain}-{hashlib.sha256(task.name.encode()).hexdigest()[:8]}.json"
-    mark = {"setting": fingerprint(setting), "software": version("veilmap")}
     try:
         known = json.loads(path.read_text("utf-8"))
         if known["mark"] == mark:
