@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from veilmap.matching.agreement import Agreement
     from veilmap.matching.blocks import Side
-    from veilmap.matching.parties import Agreement, Wire
     from veilmap.matching.rule import Rule
     from veilmap.method import Method
+    from veilmap.published import Release
 
 EXAMPLE = (
     'Example: veilmap match clinic.csv register.csv --on age=2,hours=5 --domain "age=17:90,hours=1:99" --epsilon 1'
 )
-SECONDS_TO_CONNECT = 60
+SECONDS_TO_MEET = 60
 
 
 def match(
@@ -65,11 +67,15 @@ def match(
     connect: Annotated[
         str | None, typer.Option("--connect", metavar="HOST:PORT", help="Be the right party, and go to the left one.")
     ] = None,
+    made: Annotated[
+        Path | None,
+        typer.Option("--release", help="Your own release: made and kept there once, used again when it exists."),
+    ] = None,
     transcript: Annotated[
         Path | None, typer.Option("--transcript", help="Keep everything that crosses between the parties.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A CSV file for the matches.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="A picture of boxes and savings: .png or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="A picture of what is saved: .png, .svg or .pdf.")] = None,
     study: Annotated[
         bool, typer.Option("--study", help="Figure 7(b) of the paper into the folder -o, on people made up for it.")
     ] = False,
@@ -84,10 +90,13 @@ def match(
     party which pairs match and neither of them anything else. Rows are numbered from 0.
 
     Two parties on two machines: the left one runs with its own file and --listen, the right one with its own and
-    --connect. Nothing crosses but what both typed, the two releases, and ciphertexts.
+    --connect. Nothing crosses but what both typed, the two releases, and ciphertexts. A release that has crossed is
+    spent: keep it with --release, so that a second try costs no more.
     """
     files = records or []
     if study:
+        if files or listen or connect:
+            raise BadInput("--study brings its own records: leave files and --listen or --connect out.")
         _study(out or Path("match-study"), data, quick)
         return
     if data or quick:
@@ -95,24 +104,37 @@ def match(
     apart = bool(listen or connect)
     _must_be_complete(files, apart, listen and connect, {"--on": on, "--epsilon": epsilon, "--domain": domain})
     assert on is not None and epsilon is not None and domain is not None  # noqa: S101, PT018
-    for path in (out, plot, transcript):
+    places = [path for path in (out, plot, transcript) if path is not None]
+    for path in places:
         _must_be_new(path)
+    if len({path.resolve() for path in places}) < len(places):
+        raise BadInput("--out, --plot and --transcript are different files: give each a name of its own.")
     if plot is not None:
         _must_be_a_picture(plot)
+    if transcript is not None and not secure:
+        raise BadInput("Without the secure step nothing crosses: leave --transcript or --no-secure out.")
     from veilmap.matching.blocks import leaves_only
 
     rule = _rule(on, domain, step, lost)
     chosen = leaves_only(method, height, rule, epsilon, rows)
-    if not apart:
-        _match_both(files, rule, epsilon, chosen, secure, transcript, out, plot, output)
-    elif not secure:
-        raise BadInput("--no-secure counts work for two files at hand: leave it out, or give both files.")
-    elif plot:
-        raise BadInput("--plot draws what both files hold: leave it out with --listen and --connect.")
-    elif output is not Format.TABLE:
-        raise BadInput("--format is for the table of two files: leave it out with --listen and --connect.")
+    if apart:
+        _must_fit_two_parties(out, plot, secure, output)
+        _match_apart(files[0], rule, epsilon, chosen, made, listen, connect, transcript, out)
+    elif made is not None:
+        raise BadInput("--release keeps one party's release: it goes with --listen or --connect.")
     else:
-        _match_apart(files[0], rule, epsilon, chosen, listen, connect, transcript, out)
+        _match_both(files, rule, epsilon, chosen, secure, transcript, out, plot, output)
+
+
+def _must_fit_two_parties(out: Path | None, plot: Path | None, secure: bool, output: Format) -> None:
+    if not secure:
+        raise BadInput("--no-secure counts work for two files at hand: leave it out, or give both files.")
+    if plot is not None:
+        raise BadInput("--plot draws what both files hold: leave it out with --listen and --connect.")
+    if output is not Format.TABLE:
+        raise BadInput("--format is for the table of two files: leave it out with --listen and --connect.")
+    if out is None:
+        raise BadInput("Give -o with --listen and --connect: without it, what was found would be lost.")
 
 
 def _must_be_complete(files: list[Path], apart: bool, both: object, agreed: dict[str, str | None]) -> None:
@@ -151,13 +173,14 @@ def _match_both(
     output: Format,
 ) -> None:
     from veilmap.matching.found import match_sides
-    from veilmap.matching.parties import compare_both, measure_speed
+    from veilmap.matching.parties import compare_both, expected_seconds, measure_speed
     from veilmap.matching.picture import draw_match
 
     started = time.perf_counter()
     with progress("Blocking") as tell:
         found = match_sides([str(path) for path in files], rule, epsilon, method, tell)
     blocked = time.perf_counter() - started
+    met = found.agreement
     facts: dict[str, float | int | str] = {
         "records left": len(found.left.records),
         "records right": len(found.right.records),
@@ -170,33 +193,42 @@ def _match_both(
         "seconds of blocking": blocked,
     }
     if secure:
-        minutes = found.work / measure_speed(rule, 0.2) / 60
-        typer.echo(f"{found.work:,} comparisons to make, about {minutes:,.1f} minutes.", err=True)
+        met.must_be_short()
+        seconds = expected_seconds(met, measure_speed(rule, 0.4))
+        typer.echo(f"{met.work:,} comparisons to make, about {seconds / 60:,.1f} minutes.", err=True)
         started = time.perf_counter()
         with progress("Comparing") as tell, _written(transcript) as book:
             pairs = compare_both(found.left, found.right, found.rule, tell, book)
         seconds = time.perf_counter() - started
-        facts |= {"matches found securely": len(pairs), "secure pairs a second": found.work / seconds}
         _write_rows(out, ["left_row", "right_row"], pairs)
+        facts |= {"matches found securely": len(pairs), "secure pairs a second": met.work / seconds}
     else:
-        if find_spec("nacl"):  # without it there is nothing to measure
-            facts |= {"secure pairs a second": measure_speed(rule)}
-        _write_rows(out, ["left_row", "right_row"], found.candidates)
-    if speed := float(facts.get("secure pairs a second", 0)):
+        _write_rows(out, ["left_row", "right_row"], found.candidates if out else None)
+    if secure or find_spec("nacl"):  # without it there is nothing to measure
+        speed = measure_speed(rule)
+        seconds = seconds if secure else expected_seconds(met, speed)
         facts |= {
-            "hours of comparing": found.work / speed / 3600,
-            "hours saved by blocking": (found.every - found.work) / speed / 3600,
+            "hours of comparing": seconds / 3600,
+            "hours saved by blocking": (found.every / speed[0] - seconds) / 3600,
         }
     _print_facts(facts, output)
+    typer.echo("Truth, recall and precision are known because both files are here. Not for publication.", err=True)
     if plot is not None:
         draw_match(found, plot)
     if output is Format.TABLE:
         if found.work >= found.every:
             say("Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees.")
-        say("Truth, recall and precision are known because both files are here. Not for publication.")
+        _say_width(met)
         for path, what in ((out, "matches" if secure else "candidates"), (plot, "picture"), (transcript, "transcript")):
             if path is not None:
                 say(f"Wrote the {what} to {path}.")
+
+
+def _say_width(met: Agreement) -> None:
+    try:
+        met.must_be_short()
+    except BadInput as error:
+        say(str(error))
 
 
 def _match_apart(
@@ -204,20 +236,26 @@ def _match_apart(
     rule: Rule,
     epsilon: str,
     method: Method,
+    made: Path | None,
     listen: str | None,
     connect: str | None,
     transcript: Path | None,
     out: Path | None,
 ) -> None:
     from veilmap.matching.blocks import open_side
-    from veilmap.matching.parties import answer_all, find_matches, meet
+    from veilmap.matching.parties import Wire, answer_all, find_matches, meet
 
+    address = _address(listen or connect or "")
+    kept = _kept(made, rule)
     with progress("Blocking"):
-        side = open_side(str(file), rule, epsilon, method)
+        side = open_side(str(file), rule, epsilon, method, made=kept)
+        if made is not None and kept is None:
+            side.release.save(made)  # before anything crosses
     say(side.release.privacy.statement())
-    with _met(listen, connect) as stream, _written(transcript) as book:
-        wire = _wire(stream, book)
+    with _met(address, listening=listen is not None) as stream, _written(transcript) as book:
+        wire = Wire(stream, book)
         met = meet(wire, side, rule, left=listen is not None)
+        stream.settimeout(None)  # strangers are silent; partners may think for long
         _say_work(met)
         with progress("Comparing" if listen else "Answering") as tell:
             if listen:
@@ -225,22 +263,31 @@ def _match_apart(
                 _write_rows(out, ["row", "ticket"], found)
                 say(f"{len(found):,} pairs match. A ticket is a slot of the right party, which knows whose it is.")
             else:
-                answer_all(wire, side, met, tell)
                 _write_rows(out, ["ticket", "row"], _tickets(side))
+                answer_all(wire, side, met, tell)
                 say("All comparisons are answered. Only the left party knows which match.")
-    if out is not None:
-        say(f"Wrote {out}.")
+    say(f"Wrote {out}.")
 
 
-def _wire(stream: socket.socket, book: BinaryIO | None) -> Wire:
-    from veilmap.matching.parties import Wire
+def _kept(path: Path | None, rule: Rule) -> Release | None:
+    """This party's release of an earlier try."""
+    if path is None or not path.exists():
+        if path is not None:
+            _must_be_new(path)
+        return None
+    from veilmap.published import load
 
-    return Wire(stream, book)
+    found = load(path)
+    if found.domain != rule.domain:
+        raise BadInput(f"The release {path} has another domain than --domain: give its own, or another file.")
+    say(f"Using the release {path} again: it costs nothing more.")
+    return found
 
 
 def _say_work(met: Agreement) -> None:
-    slots = int(met.left.slots.sum()) * int(met.right.slots.sum())
-    say(f"{met.work:,} comparisons of {slots:,} pairs of slots, in {len(met.pairs):,} pairs of boxes.")
+    say(f"{met.work:,} comparisons, in {len(met.pairs):,} pairs of boxes; about {met.expected:,} without blocking.")
+    if met.work >= met.expected:
+        say("Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees.")
 
 
 def _tickets(side: Side) -> NDArray[np.int64]:
@@ -285,37 +332,45 @@ def _named(texts: list[str], names: tuple[str, ...], what: str, option: str) -> 
 
 
 @contextmanager
-def _met(listen: str | None, connect: str | None) -> Iterator[socket.socket]:
+def _met(address: tuple[str, int], *, listening: bool) -> Iterator[socket.socket]:
     """A connection with the other party."""
-    if listen is not None:
-        address = _address(listen)
+    place = f"{address[0]}:{address[1]}"
+    if listening:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
             with socket.create_server(address, family=family) as door:
-                say(f"Waiting for the right party at {listen}.")
+                say(f"Waiting for the right party at {place}.")
                 stream, _ = door.accept()
         except OSError as error:
-            raise BadInput(f"Cannot listen at {listen}: {error.strerror or error}. Choose another port.") from None
+            raise BadInput(f"Cannot listen at {place}: {_reason(error)}. Choose another host or port.") from None
     else:
-        stream = _reach(connect or "")
+        stream = _reach(address, place)
     with stream:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        stream.settimeout(SECONDS_TO_MEET)
         yield stream
 
 
-def _reach(place: str) -> socket.socket:
+def _reach(address: tuple[str, int], place: str) -> socket.socket:
     """The left party may need some time to come to the door."""
-    late = time.monotonic() + SECONDS_TO_CONNECT
+    late, told = time.monotonic() + SECONDS_TO_MEET, False
     while True:
         try:
-            stream = socket.create_connection(_address(place), SECONDS_TO_CONNECT)
+            return socket.create_connection(address, SECONDS_TO_MEET)
         except OSError as error:
-            if time.monotonic() > late or isinstance(error, socket.gaierror):
-                raise BadInput(f"Nobody listens at {place}: start the left party with --listen first.") from None
+            if time.monotonic() > late or not isinstance(error, ConnectionRefusedError | TimeoutError):
+                raise BadInput(
+                    f"Cannot reach {place}: {_reason(error)}. Start the left party with --listen first."
+                ) from None
+            if not told:
+                say(f"Waiting for the left party at {place}.")
+                told = True
             time.sleep(0.2)
-        else:
-            stream.settimeout(None)
-            return stream
+
+
+def _reason(error: OSError) -> str:
+    name = isinstance(error, socket.gaierror)
+    return "the name is not known" if name else os.strerror(error.errno or 0).lower()
 
 
 def _address(place: str) -> tuple[str, int]:
@@ -350,16 +405,12 @@ def _written(path: Path | None) -> Iterator[BinaryIO | None]:
         file = path.open("xb")
     except OSError as error:
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
-    try:
-        with file:
-            yield file
-    except BaseException:
-        path.unlink()  # the rest of it was never said
-        raise
+    with file:
+        yield file
 
 
-def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64]) -> None:
-    if path is None:
+def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64] | None) -> None:
+    if path is None or rows is None:
         return
     from veilmap.fileformat import put_in_place
 

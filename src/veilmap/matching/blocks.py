@@ -15,7 +15,7 @@ from veilmap.amounts import exact_epsilon
 from veilmap.budget import LeafOnly
 from veilmap.curve import CurveTree
 from veilmap.errors import BadInput
-from veilmap.kernels.pairs import close_boxes, find_leaves
+from veilmap.kernels.pairs import find_leaves
 from veilmap.matching.records import read_records
 from veilmap.matching.rule import Rule
 from veilmap.method import Estimate, Method, Noise
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 
 Lots = Callable[[int], NDArray[np.uint64]]
 
-MOST_SLOTS = 1 << 31
+MOST_SLOTS = 1 << 26
 OVERLAP = "The boxes of hilbert-r overlap, and a record must be in one: match by another method."
 USUAL_ROWS = 10_000
 LEAF = 4
@@ -42,6 +42,7 @@ class Blocks:
     lo: Ints  # (boxes, axes), both ends included
     hi: Ints
     slots: Ints  # records and dummies together
+    total: int  # of the noisy counts
 
     @property
     def start(self) -> Ints:
@@ -49,7 +50,7 @@ class Blocks:
         return np.concatenate([[0], np.cumsum(self.slots)])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Side:
     """One party: what it publishes, and what it keeps for itself."""
 
@@ -83,10 +84,12 @@ def lots(n: int) -> NDArray[np.uint64]:
     return np.frombuffer(os.urandom(8 * n), np.uint64)
 
 
-def open_side(points: object, rule: Rule, epsilon: object, method: Method, draw: Lots = lots) -> Side:
-    """Read one party's records, publish them privately, and seat them."""
+def open_side(
+    points: object, rule: Rule, epsilon: object, method: Method, draw: Lots = lots, made: Release | None = None
+) -> Side:
+    """Read one party's records, publish them privately unless that is ``made`` already, and seat them."""
     records = rule.rounded(read_records(points, rule.domain))
-    made = release(rule.points(records), rule.domain, epsilon, method)
+    made = release(rule.points(records), rule.domain, epsilon, method) if made is None else made
     blocks = read_blocks(made, rule)
     return Side(made, blocks, records, take_seats(records, made, blocks, rule, draw))
 
@@ -114,7 +117,7 @@ def read_blocks(made: Release, rule: Rule) -> Blocks:
     slots = np.maximum(counts + np.ceil(spare), 0)
     if not slots.sum() < MOST_SLOTS:
         raise BadInput("A release for matching has a noisy count of each leaf, none of them absurd; this one has not.")
-    return Blocks(leaf, lo[leaf], hi[leaf], slots.astype(np.int64))
+    return Blocks(leaf, lo[leaf], hi[leaf], slots.astype(np.int64), int(counts.sum()))
 
 
 def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule, draw: Lots = lots) -> Ints:
@@ -134,21 +137,15 @@ def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule, draw: L
     return seats
 
 
-def near_boxes(left: Blocks, right: Blocks, rule: Rule) -> Ints:
-    """The pairs of boxes that may hold a match, left and right, in order. Those without slots hold nothing."""
-    used = [np.flatnonzero(side.slots) for side in (left, right)]
-    ends = (left.lo[used[0]], left.hi[used[0]], right.lo[used[1]], right.hi[used[1]])
-    found = close_boxes(*ends, np.array(rule.apart))
-    return np.stack([used[0][found[:, 0]], used[1][found[:, 1]]], axis=1)
-
-
 def leaves_only(method: str | Method, height: int | None, rule: Rule, epsilon: object, rows: int | None) -> Method:
     """The method with all of its count budget on the leaves, as in the paper, and a height that suits so many rows.
 
     Methods that need counts above their leaves keep their budget.
     """
     chosen = resolve(method, height, None)
-    if chosen.needs_delta or chosen.noise is not Noise.DISCRETE_LAPLACE:
+    if not (rows is None or (type(rows) is int and rows > 0)):
+        raise BadInput(f"rows is a guess of how many records a party has, a whole number above 0; got {rows!r}.")
+    if chosen.needs_delta or not chosen.private or chosen.noise is not Noise.DISCRETE_LAPLACE:
         raise BadInput(f"Records are matched by methods with a pure promise, and {chosen.name} has another.")
     if isinstance(chosen.structure, HilbertR):
         raise BadInput(OVERLAP)

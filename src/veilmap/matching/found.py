@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.kernels.pairs import close_pairs
-from veilmap.matching.blocks import Lots, Side, leaves_only, lots, near_boxes, open_side
+from veilmap.matching.agreement import Agreement
+from veilmap.matching.blocks import Lots, Side, leaves_only, lots, open_side
 from veilmap.matching.parties import compare_both
 from veilmap.matching.rule import USUAL_LOST, Rule
 from veilmap.method import Method
@@ -23,20 +24,32 @@ Ints = NDArray[np.int64]
 class Match:
     """What two parties would compare, and what that saves. It knows whose record is where: not for publication."""
 
-    rule: Rule
     left: Side
     right: Side
-    pairs: Ints  # (k, 2): the boxes of the left and of the right that are compared
+    agreement: Agreement
+
+    def __repr__(self) -> str:
+        return f"<Match of {len(self.pairs)} pairs of boxes, reduction ratio {self.reduction_ratio:.3f}>"
+
+    @property
+    def rule(self) -> Rule:
+        return self.agreement.rule
+
+    @property
+    def pairs(self) -> Ints:
+        """(k, 2): the boxes of the left and of the right that are compared."""
+        return self.agreement.pairs
 
     @cached_property
     def work(self) -> int:
         """Comparisons, dummies included."""
-        return int(np.sum(self.left.blocks.slots[self.pairs[:, 0]] * self.right.blocks.slots[self.pairs[:, 1]]))
+        return self.agreement.work
 
-    @property
+    @cached_property
     def every(self) -> int:
-        """Comparisons without blocking: all pairs of records."""
-        return len(self.left.records) * len(self.right.records)
+        """Comparisons without blocking: all pairs of records in the domain."""
+        left, right = (int(np.sum(side.records[:, 0] >= 0)) for side in (self.left, self.right))
+        return left * right
 
     @property
     def reduction_ratio(self) -> float:
@@ -90,9 +103,13 @@ class Match:
     @property
     def precision(self) -> float:
         """The part of the compared records, dummies apart, that match."""
+        return self.kept / self.compared if self.compared else 1.0
+
+    @cached_property
+    def compared(self) -> int:
+        """Comparisons of records, dummies apart: how many ``candidates`` there are."""
         held = [np.diff(side.start)[self.pairs[:, k]] for k, side in enumerate((self.left, self.right))]
-        compared = int(np.sum(held[0] * held[1]))
-        return self.kept / compared if compared else 1.0
+        return int(np.sum(held[0] * held[1]))
 
 
 def match(
@@ -152,6 +169,6 @@ def match_sides(
         sides.append(open_side(points, rule, epsilon, method, draw))
         progress(0.4 * (k + 1))
     left, right = sides
-    pairs = near_boxes(left.blocks, right.blocks, rule)
+    met = Agreement.of(rule, left.blocks, right.blocks)
     progress(1.0)
-    return Match(rule, left, right, pairs)
+    return Match(left, right, met)

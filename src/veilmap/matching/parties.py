@@ -13,10 +13,9 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -26,17 +25,17 @@ from numpy.typing import NDArray
 
 from veilmap.errors import BadInput, VeilmapError
 from veilmap.matching import secure
-from veilmap.matching.blocks import Blocks, Side, near_boxes, read_blocks
+from veilmap.matching.agreement import Agreement
+from veilmap.matching.blocks import Side, read_blocks
 from veilmap.matching.rule import Rule
 from veilmap.published import Release, load
 
 Ints = NDArray[np.int64]
 
+CORES = os.cpu_count() or 1
 PROTOCOL = "veilmap-match/1"
 RULE, RELEASE, KEY, LISTS, ANSWERS = b"HRKLA"
-MOST_BYTES = 1 << 31  # of a message
-MOST_LISTED = 1 << 14  # values in the lists of one slot
-BATCH = 1 << 21  # bytes of lists in a message, about
+MOST_BYTES = {RULE: 1 << 16, RELEASE: 1 << 30}
 
 
 class Wire:
@@ -52,11 +51,12 @@ class Wire:
         except OSError:
             raise BadInput(GONE) from None
 
-    def receive(self, kind: int) -> bytes:
-        found, size = struct.unpack("<BQ", self._read(9))
-        if found != kind or size > MOST_BYTES:
+    def receive(self, kind: int, size: int | None = None) -> bytes:
+        """The next message, which must be of this kind, and of this size where that is known."""
+        found, length = struct.unpack("<BQ", self._read(9))
+        if found != kind or (length > MOST_BYTES[kind] if size is None else length != size):
             raise BadInput("The other party does not speak this protocol: both need the same version of veilmap.")
-        data = self._read(size)
+        data = self._read(length)
         self._keep(b"<", kind, data)
         return data
 
@@ -77,45 +77,18 @@ class Wire:
         return bytes(parts)
 
     def _keep(self, way: bytes, kind: int, data: bytes) -> None:
-        if self._transcript is not None:
+        if self._transcript is None:
+            return
+        try:
             self._transcript.write(way + struct.pack("<BQ", kind, len(data)) + data)
+        except OSError as error:
+            raise BadInput(f"Cannot write the transcript: {error.strerror}.") from None
 
 
-GONE = "The other party has gone: see what it says, and start both again."
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What both know once they have met."""
-
-    rule: Rule
-    left: Blocks
-    right: Blocks
-    pairs: Ints
-
-    @property
-    def work(self) -> int:
-        return int(np.sum(self.left.slots[self.pairs[:, 0]] * self.right.slots[self.pairs[:, 1]]))
-
-    def batches(self) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
-        """Slots of a box of the left, those of the right they are compared to, and the ends of their lists.
-
-        As many at a time as make a message of a few megabytes: both parties cut alike.
-        """
-        starts, theirs = self.left.start, self.right.start
-        boxes, first = np.unique(self.pairs[:, 0], return_index=True)
-        for box, others in zip(boxes.tolist(), np.split(self.pairs[:, 1], first[1:]), strict=False):
-            slots = np.concatenate([np.arange(theirs[other], theirs[other + 1]) for other in others.tolist()])
-            low, high = self.window(box)
-            most = max(1, BATCH // (secure.SIZE * max(len(slots), int(np.sum(high - low + 1)))))
-            for start in range(starts[box], starts[box + 1], most):
-                yield np.arange(start, min(start + most, starts[box + 1])), slots, low, high
-
-    def window(self, box: int) -> tuple[Ints, Ints]:
-        """The values, ends included, that a match of someone in a box of the left may have."""
-        apart = np.array(self.rule.apart)
-        top = np.array([len(cells) - 1 for cells in self.rule.cells])
-        return np.maximum(self.left.lo[box] - apart, 0), np.minimum(self.left.hi[box] + apart, top)
+GONE = (
+    "The other party has gone: see what it says. What has crossed is spent; with --release a party starts again "
+    "from the release it has made."
+)
 
 
 def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
@@ -133,10 +106,8 @@ def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
     if other.domain != rule.domain:
         raise BadInput("The other party's release has another domain than agreed.")
     blocks = (side.blocks, read_blocks(other, rule))
-    ours, others = blocks if left else blocks[::-1]
-    met = Agreement(rule, ours, others, near_boxes(ours, others, rule))
-    for box in np.unique(met.pairs[:, 0]).tolist():
-        _must_be_short(met, box)
+    met = Agreement.of(rule, *(blocks if left else blocks[::-1]))
+    met.must_be_short()
     return met
 
 
@@ -148,19 +119,18 @@ def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[flo
         sending = post.submit(_send_lists, wire, side, met, key, pool)
         try:
             for seats, slots, _, _ in met.batches():
-                answers = wire.receive(ANSWERS)
-                if len(answers) != secure.SIZE * len(seats) * len(slots):
-                    raise BadInput("The other party sent too few or too many answers.")
-                rows = [
-                    answers[k : k + secure.SIZE * len(slots)] for k in range(0, len(answers), secure.SIZE * len(slots))
-                ]
-                zero = np.array(list(pool.map(lambda row: [secure.is_zero(c, key) for c in _cut(row)], rows)))
+                ciphers = _cut(wire.receive(ANSWERS, secure.SIZE * len(seats) * len(slots)))
+                rows = [ciphers[k : k + len(slots)] for k in range(0, len(ciphers), len(slots))]
+                zero = np.array(list(pool.map(lambda row: [secure.is_zero(c, key) for c in row], rows)))
                 i, j = np.nonzero(zero)
                 found.append(np.stack([side.seats[seats[i]], slots[j]], axis=1))
                 done += zero.size
                 progress(done / met.work)
         except BaseException:
             wire.close()  # or the lists that nobody reads would be waited for
+            why = sending.exception(timeout=10)
+            if why is not None and str(why) != GONE:
+                raise why from None  # the reason lies there
             raise
         sending.result()
     return np.concatenate([np.zeros((0, 2), np.int64), *found])
@@ -189,38 +159,46 @@ def _be_right(stream: socket.socket, side: Side, rule: Rule) -> None:
         answer_all(wire, side, meet(wire, side, rule, left=False), lambda part: None)
 
 
-def measure_speed(rule: Rule, seconds: float = 1.0) -> float:
-    """Secure comparisons a second on all cores, both parties' parts together, tried out for a moment."""
-    axes = rule.domain.dimensions
+def measure_speed(rule: Rule, seconds: float = 1.0) -> tuple[float, float]:
+    """Comparisons and listed ciphertexts a second on all cores, both parties' parts together, tried out shortly."""
     key = secure.make_key()
-    picked = secure.veil([0] * axes, key)
-    late = time.perf_counter() + seconds
-
-    def work(_: int) -> int:
-        done = 0
-        while time.perf_counter() < late:
-            secure.is_zero(secure.compare(picked, 0, key.public), key)
-            done += 1
-        return done
-
+    picked = secure.veil([0] * rule.domain.dimensions, key)
+    jobs = (lambda: secure.is_zero(secure.compare(picked, 0, key.public), key), lambda: secure.veil([1], key))
     with _pool() as pool:
-        return sum(pool.map(work, range(os.cpu_count() or 1))) / seconds
+        pairs, lists = (sum(pool.map(_repeat, [job] * CORES, [seconds / 2] * CORES)) for job in jobs)
+    return 2 * pairs / seconds, 2 * lists / seconds
+
+
+def expected_seconds(met: Agreement, speed: tuple[float, float]) -> float:
+    """Of the secure step, both parties on this machine."""
+    return met.work / speed[0] + met.listed / speed[1]
+
+
+def _repeat(job: Callable[[], object], seconds: float) -> int:
+    late, done = time.perf_counter() + seconds, 0
+    while time.perf_counter() < late:
+        job()
+        done += 1
+    return done
 
 
 def _send_lists(wire: Wire, side: Side, met: Agreement, key: secure.Key, pool: ThreadPoolExecutor) -> None:
-    for seats, _, low, high in met.batches():
-        bits = [_bits(side, seat, met.rule, low, high) for seat in side.seats[seats].tolist()]
-        wire.send(LISTS, b"".join(pool.map(lambda flags: b"".join(secure.veil(flags, key)), bits)))
+    try:
+        for seats, _, low, high in met.batches():
+            bits = [_bits(side, seat, met.rule, low, high) for seat in side.seats[seats].tolist()]
+            wire.send(LISTS, b"".join(pool.map(lambda flags: b"".join(secure.veil(flags, key)), bits)))
+    except BaseException:
+        wire.close()  # or both parties would wait for more
+        raise
 
 
 def answer_all(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> None:
     """The right party's part."""
-    public, done = wire.receive(KEY), 0
+    public, done = wire.receive(KEY, 32), 0
     with _pool() as pool:
         for seats, slots, low, high in met.batches():
-            lists, size = wire.receive(LISTS), secure.SIZE * int(np.sum(high - low + 1))
-            if len(lists) != size * len(seats):
-                raise BadInput("The other party sent too few or too many ciphertexts.")
+            size = secure.SIZE * int(np.sum(high - low + 1))
+            lists = wire.receive(LISTS, size * len(seats))
             place, misses = _places(side, side.seats[slots], low, high)
             jobs = [
                 partial(_answers, lists[k * size : (k + 1) * size], place, misses, public) for k in range(len(seats))
@@ -261,18 +239,8 @@ def _places(side: Side, seats: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]
     return first + np.where(inside, values - low, 0), np.sum(~inside, axis=1)
 
 
-def _must_be_short(met: Agreement, box: int) -> None:
-    low, high = met.window(box)
-    for axis, step, size in zip(met.rule.domain.axes, met.rule.steps, (high - low + 1).tolist(), strict=True):
-        if size > MOST_LISTED:
-            raise BadInput(
-                f"A box of {size:,} steps along {axis.name} is too wide for the secure step: take larger steps than "
-                f"{float(step):g} there, or count the work only (--no-secure)."
-            )
-
-
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1)  # libsodium works without the interpreter's lock
+    return ThreadPoolExecutor(CORES)  # libsodium works without the interpreter's lock
 
 
 def _hello(rule: Rule, left: bool) -> dict[str, object]:
@@ -285,7 +253,12 @@ def _difference(expected: dict[str, object], theirs: bytes) -> str:
         names = [name for name, value in expected.items() if said.get(name) != value] or ["protocol"]
     except (ValueError, AttributeError):
         names = ["protocol"]
-    words = {"apart": "thresholds", "party": "party: one listens, the other connects"}
+    words = {
+        "apart": "thresholds",
+        "lost": "part that may be lost (--lost)",
+        "steps": "steps (--step)",
+        "party": "party: one listens, the other connects",
+    }
     return f"The parties do not agree on the {words.get(names[0], names[0])}: give both the same."
 
 
@@ -302,5 +275,5 @@ def _from_bytes(data: bytes) -> Release:
         path.write_bytes(data)
         try:
             return load(path)
-        except VeilmapError as error:
-            raise BadInput(f"The other party's release cannot be read: {error}") from None
+        except VeilmapError:
+            raise BadInput("What the other party sent is not a whole release of this version of veilmap.") from None

@@ -36,7 +36,7 @@ def draw_match(found: Match, path: str | os.PathLike[str]) -> None:
 def _draw_bars(axes: Any, found: Match) -> None:
     counts = {
         "matches": found.matches,
-        "compared records": len(found.candidates),
+        "compared records": found.compared,
         "compared, with dummies": found.work,
         "all pairs": found.every,
     }
@@ -65,6 +65,7 @@ def _draw_boxes(axes: Any, found: Match) -> None:
         order = np.argsort(low[:, 0])
         ends = np.append(edges[0][low[order, 0]], edges[0][-1])
         axes.stairs(blocks.slots[order] / (high - low)[order, 0], ends, color=BLUE, fill=True, baseline=1e-9)
+        axes.set_title("slots that the left party publishes", fontsize=10)
         axes.set(yscale="log", ylim=(max(1e-3, 0.5 / len(edges[0])), None))
         return
     image, x, y = _spread(low, high, blocks.slots, edges)

@@ -97,12 +97,15 @@ class Rule:
         return first, cells
 
     def rounded(self, points: Floats) -> Ints:
-        """Each record in steps above the lowest of its axis; all -1 for one that, rounded, is not in the domain."""
+        """Each record in whole steps above the lowest inside its axis; all -1 for one outside the domain.
+
+        Half a step is rounded up; near the ends of the domain, to the nearest step inside.
+        """
+        inside = np.all((self.domain.lo <= points) & (points <= self.domain.hi), axis=1)
         with np.errstate(all="ignore"):
-            steps = np.rint(points / np.array([float(step) for step in self.steps])) - self.first
-        counts = np.array([len(cells) for cells in self.cells])
-        inside = np.all((steps >= 0) & (steps < counts), axis=1)
-        return np.where(inside[:, None], steps, -1).astype(np.int64)
+            steps = np.floor(points / np.array([float(step) for step in self.steps]) + 0.5) - self.first
+        top = np.array([len(cells) - 1 for cells in self.cells])
+        return np.where(inside[:, None], np.clip(steps, 0, top), -1).astype(np.int64)
 
     def points(self, records: Ints) -> Floats:
         """Rounded records as points on their steps; NaN outside the domain."""
@@ -116,8 +119,8 @@ class Rule:
     def to_json(self) -> dict[str, Any]:
         return {
             "domain": self.domain.to_json(),
-            "apart": list(self.apart),
             "steps": [str(step) for step in self.steps],
+            "apart": list(self.apart),
             "lost": str(self.lost),
         }
 

@@ -7,7 +7,8 @@ random factor and blinds the result anew. It is an encryption of 0 exactly when 
 and of a uniformly random number otherwise, whatever the records are. The left party can tell 0 from anything else and
 no more; the right party sees ciphertexts only. Both are taken to follow the protocol.
 
-A comparison takes four multiplications of points, however many numbers there are and however wide the thresholds.
+A comparison takes the right party four multiplications of points and the left one, however many numbers there are and
+however wide the thresholds.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from veilmap.domain import MOST_AXES
 from veilmap.errors import BadInput, need
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 ORDER = 2**252 + 27742317777372353535851937790883648493  # of the group
-NOTHING = bytes([1]) + bytes(31)  # the neutral point
 SIZE = 64  # bytes of a ciphertext
 
 Point: TypeAlias = bytes
@@ -59,7 +60,7 @@ def compare(picked: Sequence[Cipher], misses: int, public: Point) -> Cipher:
     for cipher in picked[1:]:
         one, other = _halves(cipher)
         first, second = _add(first, one), _add(second, other)
-    second = _add(second, _times_base(misses) if misses else NOTHING)
+    second = _add(second, _multiples()[misses])
     factor, fresh = _random(), _random()
     return _add(_times(first, factor), _times_base(fresh)) + _add(_times(second, factor), _times(public, fresh))
 
@@ -91,6 +92,12 @@ def _times(point: Point, factor: int) -> Point:
 
 def _times_base(factor: int) -> Point:
     return bytes(_bindings().crypto_scalarmult_ed25519_base_noclamp(factor.to_bytes(32, "little")))
+
+
+@cache
+def _multiples() -> list[Point]:
+    """0·G, 1·G and so on: adding what was not missed takes as long as what was."""
+    return [bytes([1]) + bytes(31), *(_times_base(k) for k in range(1, MOST_AXES + 1))]
 
 
 def _random() -> int:

@@ -217,7 +217,7 @@ def leaf_shape(release: Release) -> Row:
     nodes = release.estimates
     leaf = nodes.tree.children == 0
     side: Floats = (nodes.tree.hi[leaf] - nodes.tree.lo[leaf]) / release.domain.side
-    held = np.maximum(nodes.estimate[leaf], 0)
+    held = np.maximum(nodes.estimate[leaf], TINY)
     return {
         "leaf_sides": float(np.average(side.sum(axis=1), weights=held)),
         "in_long_leaves": float(held[side.max(axis=1) > LONG].sum() / held.sum()),
@@ -337,7 +337,7 @@ def draw_bars(rows: list[Row], folder: Path, figure: str, floor: str = "") -> li
                 heights = [100 * values(rows, method=floor, epsilon=epsilon, shape=s).mean() for s in SHAPES]
                 for at, height in enumerate(heights):
                     axes.plot([at - 0.46, at + 0.46], [height] * 2, color="black", lw=1.2, ls=(0, (3, 1)), label=floor)
-            axes.set(title=f"ε = {epsilon}", yscale="log", xlabel="query shape, degrees")
+            axes.set(title=f"ε = {epsilon}", yscale="log", xlabel="query shape, degrees of the paper's box")
             axes.set_xticks(range(len(SHAPES)), list(SHAPES))
             axes.tick_params(axis="x", length=0)
         panels[0].set_ylabel("median relative error, %")

@@ -13,6 +13,7 @@ from veilmap.reproduce.accuracy import (
     in_order,
     paper_methods,
     per_cent,
+    plain,
     rows_of,
     seconds,
     times,
@@ -65,7 +66,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
                 colour, marker, _ = LOOKS[name]
                 axes.plot(heights, found.mean(1), color=colour, marker=marker, label=name)
                 axes.fill_between(heights, found.min(1), found.max(1), color=colour, alpha=0.2, lw=0)
-            axes.set(title=f"queries of {shape} degrees", yscale="log", xlabel="height", xticks=heights)
+            axes.set(title=f"queries of {shape}", yscale="log", xlabel="height", xticks=heights)
             axes.yaxis.set_major_formatter("{x:g}")
         panels[0].set_ylabel("median relative error, %")
         lines, names = panels[0].get_legend_handles_labels()
@@ -90,7 +91,7 @@ def claims(rows: list[Row]) -> list[Claim]:
     sides = {
         name: float(values(rows, "leaf_sides", method=name, height=KD).mean()) for name in ("hilbert-r", "kd-hybrid")
     }
-    return [_quadtree(error, best), _hybrid(error), _cells(best), _hilbert(best, sides)]
+    return [_quadtree(error, best), _hybrid(error, best), _cells(best), _hilbert(best, sides)]
 
 
 Error = Callable[[str, int, str], float]
@@ -105,10 +106,12 @@ def _quadtree(error: Error, best: Best) -> Claim:
     verdict = "seen" if len(first) == len(SHOWN) else "different" if first or len(at_ten) > 1 else "not seen"
     because = f"Lowest of all trees of any height on {_all(first)}; of trees of height {QUAD} on {_all(at_ten)}: " + (
         "; ".join(
-            f"on {s} it has {error('quad-opt', QUAD, s):.2g} %, the best other {e:.2g} % ({name}, height {h})"
+            f"on {s} it has {plain(error('quad-opt', QUAD, s))} %, the best other {plain(e)} % ({name}, height {h})"
             for s, (e, h, name) in rivals.items()
         )
     )
+    if verdict != "seen" and "hilbert-r" in {name for _, _, name in rivals.values()}:
+        because += ". Of hilbert-r see below"
     return Claim("At height 10 quad-opt is the most accurate of all.", verdict, because + ".")
 
 
@@ -116,12 +119,18 @@ def _all(shapes: Sequence[str]) -> str:
     return " and ".join(shapes) or "none"
 
 
-def _hybrid(error: Error) -> Claim:
+def _hybrid(error: Error, best: Best) -> Claim:
     ratio = {s: error("kd-hybrid", KD, s) / error("quad-opt", QUAD, s) for s in LARGE}
     alike = [s for s, r in ratio.items() if 1 / ALIKE < r < ALIKE]
     some = alike or max(ratio.values()) < 1  # or it is better
     verdict = "seen" if len(alike) == len(LARGE) else "different" if some else "not seen"
     because = "Its error is " + " and ".join(f"{times(r)} that of quad-opt on {s}" for s, r in ratio.items())
+    if verdict != "seen":
+        grown = [(s, *best("kd-hybrid", s)) for s in LARGE]
+        because += "; at its best height it has " + " and ".join(
+            f"{plain(e)} % on {s} (height {h})" for s, e, h in grown
+        )
+        because += ", and quad-opt " + " and ".join(f"{plain(error('quad-opt', QUAD, s))} %" for s in LARGE)
     return Claim("kd-hybrid of height 8 is about as good on larger queries.", verdict, because + ".")
 
 
@@ -133,7 +142,8 @@ def _cells(best: Best) -> Claim:
     verdict = "seen" if good and bad else "different" if good or worst else "not seen"
     because = (
         f"Each at its best height: on {SHOWN[0]} its error is {times(small)} the lowest; it is the worst on "
-        f"{_all(worst)}. " + "; ".join(f"{s}: " + ", ".join(f"{n} {e:.2g} %" for n, e in at[s].items()) for s in SHOWN)
+        f"{_all(worst)}. "
+        + "; ".join(f"{s}: " + ", ".join(f"{n} {plain(e)} %" for n, e in at[s].items()) for s in SHOWN)
     )
     if not good:
         because += ". Its grid has so many cells that cuts follow their noise (see figure 5)"

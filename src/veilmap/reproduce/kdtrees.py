@@ -125,7 +125,7 @@ def _true_is_near_pure(rows: list[Row]) -> Claim:
     because = f"kd-pure has {_listed(pure[0])} % on the four shapes, kd-true " + ", ".join(
         f"{_listed(true[k])} % at ε {e}" for k, e in enumerate(EPSILONS)
     )
-    because += f": noise in counts adds {costs.max():.2g} points of per cent at most."
+    because += f": noise in counts adds {plain(float(costs.max()))} points of per cent at most."
     if true.max() >= 1 and pure.max() >= 1:
         because += " Here even exact trees are off by more than 1 %."
         middles = _means(rows, MIDDLES.name)[0]
@@ -189,7 +189,7 @@ def _cells_lose(rows: list[Row]) -> Claim:
 
 
 def _ratios(c: Compared) -> str:
-    return f"{times(c.typical)} ({c.ratio.min():.2g} to {c.ratio.max():.2g})"
+    return f"{times(c.typical)} ({plain(float(c.ratio.min()))} to {plain(float(c.ratio.max()))})"
 
 
 def _below_ten(rows: list[Row]) -> Claim:
@@ -211,7 +211,7 @@ def _hybrid_is_reliable(rows: list[Row]) -> Claim:
     verdict = "seen" if least == ["kd-hybrid"] * 2 else "different" if "kd-hybrid" in least else "not seen"
     first = {name: int((found <= best).sum()) for name, found in errors.items()}
     because = "At most so many times the error of the best private kd-tree in each setting: " + ", ".join(
-        f"{name} {worst[name]:.2g} (best in {first[name]} of {best.size}, geometric mean {typical[name]:.2g} %)"
+        f"{name} {plain(worst[name])} (best in {first[name]} of {best.size}, geometric mean {plain(typical[name])} %)"
         for name in sorted(PRIVATE, key=lambda name: worst[name])
     )
     return Claim("kd-hybrid is the most reliably accurate.", verdict, because + ".")

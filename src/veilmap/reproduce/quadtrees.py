@@ -26,6 +26,13 @@ from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task
 
 QUADTREES = paper_methods("quad-baseline", "quad-geo", "quad-post", "quad-opt")
 EXACT = EXACT_QUADTREE.name
+SAYS = {
+    "quad-baseline": "a uniform budget, noisy counts as they are",
+    "quad-geo": "a geometric budget, noisy counts as they are",
+    "quad-post": "a uniform budget, post-processed",
+    "quad-opt": "a geometric budget, post-processed",
+    EXACT: "no noise (not private): what is left is that points lie unevenly in cells which a border cuts",
+}
 
 
 def experiment(setting: Setting) -> Experiment:
@@ -52,7 +59,8 @@ def tables(rows: list[Row]) -> list[Table]:
     noise = [row for row in rows if row["method"] == "noise"]
     body = [[str(r["shape"]), f"{r['less_noise']:.2f}", f"{r['most']:.2f}"] for r in noise]
     title = "Standard error of the noise in answers of quad-baseline, over that of quad-opt"
-    return [*tables_by_shape(_errors(rows)), Table(title, ["shape", "median box", "most of any"], body)]
+    what = Table("Quadtrees", ["method", "what it is"], list(SAYS.items()))
+    return [what, *tables_by_shape(_errors(rows)), Table(title, ["shape", "median box", "most of any"], body)]
 
 
 def draw(rows: list[Row], folder: Path) -> list[Path]:
@@ -92,7 +100,8 @@ def _cuts(rows: list[Row], text: str, better: str, others: list[str]) -> Claim:
 
 
 def _floor(rows: list[Row], name: str) -> str:
-    return f"the same tree without noise ({EXACT}) has an error {compared(rows, EXACT, name)} that of {name}."
+    part = compared(rows, EXACT, name).ratio
+    return f"the same tree without noise ({EXACT}) has {part.min():.2f} to {part.max():.2f} times the error of {name}."
 
 
 def _order_of_magnitude(rows: list[Row], less_noise: Floats, most: Floats) -> Claim:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from veilmap.fileformat import put_in_place
+from veilmap.reproduce.data import describe, draw_points
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table
 
 STYLE = """
@@ -28,6 +29,11 @@ def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], 
     )
     markdown = ["# The study", intro]
     page = ["<h1>The study</h1>", f"<p>{html.escape(intro)}</p>"]
+    if setting.domain.dimensions == 2 and len(setting.points):
+        title, words = "The points", describe(setting.points, setting.domain)
+        picture = draw_points(setting.points, setting.domain, folder, setting.source)[0].name
+        markdown += [f"## {title}", f"![{title}]({picture})", words]
+        page += [f"<h2>{title}</h2>", f'<img src="{picture}" alt="{title}">', f"<p>{html.escape(words)}</p>"]
     for experiment in experiments:
         found = rows[experiment.name]
         pictures = [path for path in experiment.draw(found, folder) if path.suffix == ".png"]

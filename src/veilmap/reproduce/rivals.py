@@ -108,7 +108,7 @@ def tables(rows: list[Row]) -> list[Table]:
         body.append([name, str(epsilon), *shapes, f"{build:.2g}", f"{size:.2g}", f"{1 / query:,.0f}"])
     title = (
         "Median relative error by shape, %: mean (lowest–highest of the repeats); median time to build; size of the "
-        "file; speed on all boxes of a workload at once, with what is prepared for them"
+        f"file; speed when {BOXES:,} boxes are asked at once (a tenth of them in a quick study)"
     )
     return [Table(title, header, body)]
 
@@ -150,7 +150,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
         _same_axes(panels)
         lines, labels = panels[0].get_legend_handles_labels()
         shown = panels[0].figure.legend(lines, labels, loc="outside lower center", ncols=len(labels))
-        shown.set_title("query shape, degrees", prop={"size": 7})
+        shown.set_title("query shape, degrees of the paper's box", prop={"size": 7})
     return pictures(folder, "rivals")
 
 
@@ -186,7 +186,11 @@ def _quadtree_is_best(ours: dict[str, Floats]) -> Claim:
     typical = {name: 100 * _typical(e) for name, e in ours.items()}
     order = sorted(typical, key=lambda name: typical[name])
     verdict = "seen" if order[0] == AGAINST else "different" if AGAINST in order[:2] else "not seen"
-    because = "Geometric means over all shapes and ε: " + ", ".join(f"{name} {typical[name]:.2g} %" for name in order)
+    because = "Geometric means over all shapes and ε: " + ", ".join(
+        f"{name} {plain(typical[name])} %" for name in order
+    )
+    if order[0] == "hilbert-r":
+        because += ". Of hilbert-r see figure 6"
     return Claim("quad-opt is the best overall of the paper's methods.", verdict, because + ".")
 
 
@@ -212,7 +216,7 @@ def _first(found: dict[str, Floats], k: int) -> str:
     best = [min(found, key=lambda name: found[name][k, s]) for s in range(len(SHAPES))]
     words = (
         f"{name} on "
-        + ", ".join(f"{s} ({100 * found[name][k, i]:.2g} %)" for i, s in enumerate(SHAPES) if best[i] == name)
+        + ", ".join(f"{s} ({plain(100 * float(found[name][k, i]))} %)" for i, s in enumerate(SHAPES) if best[i] == name)
         for name in dict.fromkeys(best)
     )
     return f"best at ε {EPSILONS[k]}: " + " and ".join(words)
