@@ -1,10 +1,10 @@
-# make demo, test, check, bench, docs: each sets up what it needs in .venv and then does its job.
+# make demo, test, check, bench, study, docs: each sets up what it needs in .venv and then does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench bench-accuracy docs clean
+.PHONY: demo test check bench study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
@@ -21,10 +21,8 @@ check: $(VENV)/test.done
 bench: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.bars
 
-bench-accuracy: $(VENV)/test.done
-	$(BIN)/python -m benchmarks.accuracy
-	$(BIN)/python -m benchmarks.accuracy --every --repeats 10 --epsilon 0.5
-	$(BIN)/python -m benchmarks.accuracy --every --repeats 10 --epsilon 0.5 --data road_dimacs_ny --kd-height 7
+study: $(VENV)/test.done
+	$(BIN)/veilmap reproduce --out study
 
 docs: $(VENV)/test.done
 	$(BIN)/mkdocs build --strict

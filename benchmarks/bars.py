@@ -20,10 +20,11 @@ import numpy as np
 from nacl.bindings import crypto_scalarmult_ed25519_noclamp
 
 import veilmap as vm
-from benchmarks.data import PAPER_BOX, roads
+from benchmarks.data import roads
 from veilmap.matching import secure
 from veilmap.matching.parties import expected_seconds, measure_speed
 from veilmap.reproduce.census import PEOPLE, THRESHOLDS, census
+from veilmap.reproduce.data import PAPER_BOX
 
 HEIGHT = 10
 
@@ -103,7 +104,7 @@ def measure_matching(report: Report) -> None:
 
 def main() -> None:
     points, source = roads()
-    domain = vm.Domain(PAPER_BOX)
+    domain = PAPER_BOX
     x, y = points[:, 0].copy(), points[:, 1].copy()
     print(f"{len(points):,} points ({source}), {os.cpu_count()} cores\n")
     report = Report()

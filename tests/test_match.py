@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -19,7 +20,9 @@ import veilmap as vm
 from test_tree import trees
 from veilmap.errors import BadInput
 from veilmap.kernels.pairs import close_boxes, close_pairs, find_leaves
-from veilmap.matching.blocks import MOST_SLOTS, leaves_only, near_boxes, open_side, read_blocks, take_seats
+from veilmap.matching import agreement
+from veilmap.matching.agreement import Agreement
+from veilmap.matching.blocks import MOST_SLOTS, leaves_only, open_side, read_blocks, take_seats
 from veilmap.matching.found import Match
 from veilmap.matching.records import read_records
 from veilmap.matching.rule import MOST_STEPS, Rule
@@ -174,8 +177,8 @@ def test_a_domain_may_have_as_many_steps_as_are_allowed_and_no_more() -> None:
 def test_numbers_at_the_borders_of_the_domain_are_rounded_into_it_or_left_out() -> None:
     rule = Rule.of(vm.Domain({"x": (-2.5, 3)}), [1])
     assert rule.first.tolist() == [-2]
-    x = np.array([-2.51, -2.4, -2, -0.4, 0.6, 2.51, 3, 3.6, math.nan, math.inf, -math.inf, 1e300])
-    assert rule.rounded(x[:, None])[:, 0].tolist() == [-1, 0, 0, 2, 3, 5, 5, -1, -1, -1, -1, -1]
+    x = np.array([-2.51, -2.5, -2.4, -2, -0.4, 0.6, 2.51, 3, 3.01, 3.6, math.nan, math.inf, -math.inf, 1e300])
+    assert rule.rounded(x[:, None])[:, 0].tolist() == [-1, 0, 0, 0, 2, 3, 5, 5, -1, -1, -1, -1, -1, -1]
     both = Rule.of(PEOPLE, [2, 5])
     assert both.rounded(np.array([[17, 1], [90, 99], [16, 50], [50, math.nan]])).tolist() == [
         [0, 0],
@@ -190,6 +193,37 @@ def test_a_step_on_the_border_of_the_domain_is_inside_it() -> None:
     rule = Rule.of(vm.Domain({"x": (0.1, 0.3)}), ["0.1"], ["0.1"])
     assert rule.rounded(np.array([[0.1], [0.2], [0.3]])).tolist() == [[0], [1], [2]]
     assert rule.cells[0].tolist() == [0, rule.domain.side // 2, rule.domain.side - 1]
+
+
+@pytest.mark.parametrize(
+    ("ends", "numbers"),
+    [((18.5, 89.5), [18.5, 89.5, 89.49]), ((0.4, 3), [0.4, 0.45, 3]), ((-2.75, -1.25), [-2.75, -1.25])],
+)
+def test_records_at_the_ends_of_the_domain_match_themselves(ends: tuple[float, float], numbers: list[float]) -> None:
+    """Also where the nearest whole step lies outside."""
+    x = np.array(numbers)[:, None]
+    found = vm.match(x, x, [0], 50, "quad-baseline", domain=vm.Domain({"x": ends}), height=1)
+    assert found.left.records.min() == 0
+    assert found.every == len(x) ** 2
+    assert found.recall == 1
+    assert {(k, k) for k in range(len(x))} <= set(as_pairs(found.candidates)) & set(as_pairs(found.truth))
+
+
+def test_a_record_outside_the_domain_is_dropped_though_it_would_be_rounded_into_it() -> None:
+    ages = vm.Domain({"age": (17, 90)})
+    x = np.array([[90.4], [16.6], [17.0], [90.0]])
+    assert Rule.of(ages, [2]).rounded(x)[:, 0].tolist() == [-1, -1, 0, 73]
+    found = vm.match(x, x, [0], 50, "quad-baseline", domain=ages, height=1)
+    assert as_pairs(found.truth) == [(2, 2), (3, 3)]
+
+
+def test_half_a_step_is_rounded_up() -> None:
+    """So numbers one step apart stay one step apart: to the even step, 0.5 and 1.5 would lie two apart."""
+    x = np.arange(-3.5, 4)[:, None]
+    rule = Rule.of(vm.Domain({"x": (-4, 4)}), [1])
+    assert (rule.rounded(x)[:, 0] + rule.first[0]).tolist() == [-3, -2, -1, 0, 1, 2, 3, 4]
+    quarters = Rule.of(vm.Domain({"x": (-4, 4)}), [1], ["1/4"])
+    assert set(np.diff(quarters.rounded(np.arange(-3.875, 4, 0.25)[:, None])[:, 0])) == {1}
 
 
 def test_a_threshold_wider_than_the_domain_lets_everybody_match() -> None:
@@ -236,8 +270,12 @@ def test_a_rounded_record_is_a_point_in_the_cell_that_the_rule_says(rule: Rule, 
     assert np.isnan(again[~inside]).all()
     assert np.array_equal(rule.rounded(again), records)
     assert np.all((again >= rule.domain.lo) & (again <= rule.domain.hi), where=inside[:, None])
+    assert np.array_equal(inside, np.all((rule.domain.lo <= points) & (points <= rule.domain.hi), axis=1))
     sizes = np.array([float(step) for step in rule.steps])
-    assert np.all(abs(again - points)[inside] <= sizes * (0.5 + 1e-9))
+    top = np.array([len(cells) - 1 for cells in rule.cells])
+    moved = (again - points) / sizes
+    last = ((records == 0) & (moved > 0)) | ((records == top) & (moved < 0))  # the next step would lie outside
+    assert np.all(abs(moved)[inside] <= np.where(last, 1, 0.5)[inside] + 1e-9)
     for a, axis in enumerate(rule.domain.axes):
         cells = rule.cells[a][records[inside, a]]
         assert np.all(np.diff(rule.cells[a]) >= 0)
@@ -259,7 +297,9 @@ def check_match(found: Match, rule: Rule) -> None:
     kept = len(candidates & set(truth))
     assert found.recall == (kept / len(truth) if truth else 1)
     assert found.precision == (kept / len(candidates) if candidates else 1)
-    assert found.every == len(found.left.records) * len(found.right.records)
+    assert found.every == math.prod(sum(r[0] >= 0 for r in side.records) for side in (found.left, found.right))
+    assert found.reduction_ratio == (1 - found.work / found.every if found.every else 0)
+    assert found.compared == len(candidates)
     for side in (found.left, found.right):
         blocks = side.blocks
         assert len(side.seats) == blocks.slots.sum()  # dummies fill what is left, exactly
@@ -313,7 +353,8 @@ def test_near_misses_break_the_law() -> None:
         found = vm.match(people(150), people(150, 1), (2, 5), 20, domain=PEOPLE, rows=150)
     check_match(found, rule)
     side = found.left
-    nearer = Match(rule, side, found.right, near_boxes(side.blocks, found.right.blocks, replace(rule, apart=(0, 0))))
+    strict = replace(rule, apart=(0, 0))
+    nearer = replace(found, agreement=Agreement.of(strict, side.blocks, found.right.blocks))
     swapped = replace(side, seats=side.seats[::-1].copy())
     first, *_, last = sorted(set(side.seats.tolist()) - {-1})
     twice = replace(side, seats=np.where(side.seats == first, last, side.seats))
@@ -329,6 +370,93 @@ def test_nobody_at_all_is_matched_with_nobody() -> None:
         assert len(found.candidates) == found.matches == 0
         assert found.recall == found.precision == 1
     assert vm.match(nobody, nobody, (2, 5), 1, domain=PEOPLE, height=1).reduction_ratio == 0
+    assert vm.match(far, people(9), (2, 5), 1, domain=PEOPLE, height=1).reduction_ratio == 0  # nothing to save
+
+
+def test_rows_outside_the_domain_save_nothing() -> None:
+    """They would not be compared without blocking either: the ratio is that of the others alone."""
+    outside = np.array([[16, 50], [50, math.nan], [90.5, 50]])
+    more = np.concatenate([people(40), np.repeat(outside, 50, axis=0)])
+    for left, right in ((more, people(30, 1)), (people(40), people(30, 1))):
+        with fixed_entropy(9):
+            found = vm.match(left, right, (2, 5), 5, "quad-baseline", domain=PEOPLE, height=2)
+        assert found.every == 1200
+        assert found.reduction_ratio == 1 - found.work / 1200
+
+
+# What both parties know
+
+
+def blocks_at(*boxes: tuple[int, int, int]) -> vm.matching.Blocks:
+    """Boxes on a line: both ends, and slots."""
+    lo, hi, slots = (np.array(column) for column in zip(*boxes, strict=True))
+    return vm.matching.Blocks(np.arange(len(lo)), lo[:, None], hi[:, None], slots, int(slots.sum()))
+
+
+LINE = Rule.of(vm.Domain({"x": (0, 99)}), [3])
+
+
+def test_an_agreement_counts_comparisons_lists_and_what_there_would_be_without() -> None:
+    left = blocks_at((0, 9, 2), (10, 49, 3), (50, 99, 0))
+    right = blocks_at((0, 11, 5), (12, 13, 7), (60, 99, 4))
+    met = Agreement.of(LINE, left, right)
+    assert met.pairs.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert met.work == (2 + 3) * (5 + 7)
+    assert met.listed == 2 * 13 + 3 * 46  # 0 to 12, and 7 to 52
+    assert met.expected == 5 * 16
+    nobody = replace(left, total=-3)  # noise may say so
+    assert Agreement.of(LINE, nobody, right).expected == Agreement.of(LINE, right, nobody).expected == 0
+
+
+def test_an_agreement_without_pairs_has_no_batches() -> None:
+    for right in (blocks_at((90, 99, 7)), blocks_at((0, 99, 0))):
+        met = Agreement.of(LINE, blocks_at((0, 9, 2), (10, 49, 3)), right)
+        assert met.pairs.shape == (0, 2)
+        assert list(met.batches()) == []
+        assert met.work == met.listed == 0
+        met.must_be_short()
+
+
+def test_too_many_boxes_are_refused_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = blocks_at((0, 9, 2), (10, 49, 3), (50, 99, 0)), blocks_at((0, 49, 5), (50, 99, 7))
+    monkeypatch.setattr(agreement, "MOST_BOXES", 4)  # boxes without slots are no trouble
+    assert Agreement.of(LINE, left, right).pairs.tolist() == [[0, 0], [1, 0], [1, 1]]
+    monkeypatch.setattr(agreement, "MOST_BOXES", 3)
+    monkeypatch.setattr(agreement, "close_boxes", None)
+    with pytest.raises(BadInput, match="too many boxes to look at every pair: choose a smaller height"):
+        Agreement.of(LINE, left, right)
+
+
+def test_the_sum_of_noisy_counts_is_published_and_not_that_of_records() -> None:
+    rule = Rule.of(PEOPLE, (2, 5))
+    with fixed_entropy(10):
+        side = open_side(people(300), rule, "0.1", leaves_only("quad-baseline", 2, rule, "0.1", None))
+    assert side.blocks.total == side.release.estimates.noisy_count[side.blocks.leaf].sum() != 300
+
+
+def test_what_a_party_keeps_to_itself_is_not_shown() -> None:
+    """No record and no seat in what Python prints of a side or a match: here all of them are 888 and 777."""
+    line = vm.Domain({"x": (0, 999)})
+    x = np.full((900, 1), 888.0)
+    with fixed_entropy(11):
+        found = vm.match(x, x, [0], 5, "quad-baseline", domain=line, height=1)
+    side = replace(found.left, records=found.left.records * 0 + 888, seats=np.full_like(found.left.seats, 777))
+    for shown in (side, found.right, replace(found, left=side), [side], {"side": side}):
+        for text in (repr(shown), str(shown)):
+            assert not re.search(r"\b(777|888)\b|records|seats|array", text)
+
+
+def test_a_release_that_was_made_already_is_used_as_it_is() -> None:
+    rule = Rule.of(PEOPLE, (2, 5))
+    method = leaves_only("kd-standard", 2, rule, 1, None)
+    first = open_side(people(100), rule, 1, method)
+    again = open_side(people(100), rule, 1, method, made=first.release)
+    assert again.release is first.release
+    assert np.array_equal(again.blocks.slots, first.blocks.slots)
+    assert sum(again.seats >= 0) == sum(first.seats >= 0)  # who is left out is drawn anew
+
+
+# Trees
 
 
 def test_medians_reduce_the_work_most_in_trees_of_the_same_height() -> None:
@@ -475,6 +603,12 @@ def test_records_are_read_in_their_order() -> None:
         ({"method": "kd-standrad"}, "Did you mean 'kd-standard'"),
         ({"method": "hilbert-r"}, "The boxes of hilbert-r overlap"),
         ({"method": "kd-pure"}, "methods with a pure promise, and kd-pure has another"),
+        ({"method": "kd-true"}, "methods with a pure promise, and kd-true has another"),
+        ({"rows": 0}, "rows is a guess of how many records a party has, a whole number above 0; got 0."),
+        ({"rows": -5}, "a whole number above 0; got -5."),
+        ({"rows": "x"}, "a whole number above 0; got 'x'."),
+        ({"rows": 1e4}, "a whole number above 0; got 10000.0."),
+        ({"rows": True}, "a whole number above 0; got True."),
         ({"height": 99}, "halved"),
         ({"domain": None}, "The domain must be a veilmap.Domain"),
     ],
@@ -484,6 +618,7 @@ def test_bad_arguments_are_refused_with_a_sentence(changed: dict, sentence: str)
     with pytest.raises(BadInput, match=sentence) as refused:
         vm.match(**arguments | changed)
     assert "\n" not in str(refused.value)
+    assert "nonprivate" not in str(refused.value)
 
 
 def test_a_method_composed_by_hand_is_counted_at_its_leaves_too() -> None:

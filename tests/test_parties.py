@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import json
+import os
 import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +22,8 @@ import pytest
 import veilmap as vm
 from test_match import as_pairs, forged, naive_pairs
 from veilmap.errors import BadInput
-from veilmap.matching import parties, secure
+from veilmap.matching import agreement, parties, secure
+from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
 from veilmap.matching.found import Match
 from veilmap.matching.parties import ANSWERS, KEY, LISTS, PROTOCOL, RELEASE, RULE, Wire, answer_all, find_matches, meet
@@ -146,7 +150,7 @@ def test_the_secure_step_finds_the_matches_among_the_candidates(method: str, thr
     left.records[2] = -1
     left = replace(left, seats=np.where(left.seats == 2, -1, left.seats))  # a record outside the domain
     told: list[float] = []
-    found = Match(rule, left, right, parties.near_boxes(left.blocks, right.blocks, rule))
+    found = Match(left, right, Agreement.of(rule, left.blocks, right.blocks))
     pairs = as_pairs(found.compare(told.append))
     assert pairs == expected(left, right, rule)
     assert set(pairs) == set(as_pairs(found.truth)) & set(as_pairs(found.candidates))
@@ -200,7 +204,7 @@ def test_a_ticket_is_a_slot_that_the_right_party_knows() -> None:
 
 
 def test_the_size_of_messages_changes_nothing_but_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties, "BATCH", 1500)
+    monkeypatch.setattr(agreement, "BATCH", 1500)
     book = io.BytesIO()
     left, _ = run_both(be_left(book=book), be_right())
     assert len(left.result) == len(expected(LEFT, RIGHT, RULES))  # type: ignore[arg-type]
@@ -286,7 +290,7 @@ def test_a_transcript_holds_rules_releases_a_key_and_fresh_ciphertexts_only(tmp_
     check_transcript(transcript(left, right, rule), rule, left.release, right.release, tmp_path)
 
 
-def test_both_bothkeep_the_same_of_each_other() -> None:
+def test_both_keep_the_same_of_each_other() -> None:
     books = io.BytesIO(), io.BytesIO()
     run_both(be_left(book=books[0]), be_right(book=books[1]))
     kept = [frames_of(book) for book in books]
@@ -308,8 +312,8 @@ def without_dummies(frames: list[Frame]) -> list[Frame]:
     return out
 
 
-def meet_in_memory() -> parties.Agreement:
-    return parties.Agreement(RULES, LEFT.blocks, RIGHT.blocks, parties.near_boxes(LEFT.blocks, RIGHT.blocks, RULES))
+def meet_in_memory() -> Agreement:
+    return Agreement.of(RULES, LEFT.blocks, RIGHT.blocks)
 
 
 def changed(frames: list[Frame], kind: int, change: Callable[[bytes], bytes]) -> list[Frame]:
@@ -379,20 +383,19 @@ def test_who_sits_behind_a_slot_does_not_show_in_what_crosses() -> None:
 OTHERS = {
     "thresholds": Rule.of(BOARD, (1, 3)),
     "domain": Rule.of(vm.Domain({"x": (0, 11), "z": (0, 7)}), (1, 2)),
-    "steps": Rule.of(vm.Domain({"x": (0, 11), "y": (0, 7)}), (1, 2), (1, 1)),
-    "lost": Rule.of(BOARD, (1, 2), lost="0.02"),
+    "steps (--step)": Rule.of(BOARD, (1, 2), ("0.5", 1)),  # the same thresholds, in more steps
+    "part that may be lost (--lost)": Rule.of(BOARD, (1, 2), lost="0.02"),
 }
-OTHERS["steps"] = replace(OTHERS["steps"], steps=(OTHERS["steps"].steps[0] / 2, OTHERS["steps"].steps[1]))
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_bothwho_do_not_agree_are_both_told_on_what(what: str) -> None:
+def test_parties_who_do_not_agree_are_both_told_on_what(what: str) -> None:
     for party in run_both(be_left(), be_right(rule=OTHERS[what])):
         refused(party, f"The parties do not agree on the {what}: give both the same.")
 
 
 @pytest.mark.parametrize("be", [be_left, be_right])
-def test_two_bothof_the_same_side_are_both_told(be: Callable) -> None:
+def test_two_parties_of_the_same_side_are_both_told(be: Callable) -> None:
     for party in run_both(be(), be()):
         refused(party, "do not agree on the party: one listens, the other connects")
 
@@ -422,6 +425,7 @@ def test_another_protocol_is_named(said: bytes) -> None:
 MET = (RULE, hello(RULES, False)), (RELEASE, parties._to_bytes(RIGHT.release))
 MET_LEFT = (RULE, hello(RULES, True)), (RELEASE, parties._to_bytes(LEFT.release))
 POINT = secure._times_base(5)
+STRANGE = "The other party does not speak this protocol: both need the same version of veilmap."
 
 
 @pytest.mark.parametrize("said", range(3))
@@ -429,7 +433,7 @@ def test_a_left_party_whose_other_goes_is_told_so(said: int) -> None:
     """At once, or when it has heard what the left party had to say."""
     for listen in (0, said + 1):
         left, _ = run_both(be_left(), say(*MET[:said], listen=listen))
-        refused(left, "The other party has gone: see what it says, and start both again.")
+        refused(left, "The other party has gone: see what it says. What has crossed is spent; with --release a party")
 
 
 @pytest.mark.parametrize("said", range(4))
@@ -450,17 +454,129 @@ def test_a_party_that_goes_in_the_middle_of_a_frame_has_gone() -> None:
     [
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack("<BQ", RULE, 2**63),
-        struct.pack("<BQ", RULE, 2**31 + 1),
+        struct.pack("<BQ", RULE, 2**16 + 1),
         struct.pack("<BQ", KEY, 0),
+        struct.pack("<BQ", ANSWERS, 0),
     ],
-    ids=["http", "absurd", "a byte too long", "another kind"],
+    ids=["http", "absurd", "a byte too long", "another kind", "a kind of later on"],
 )
 def test_what_is_not_the_protocol_is_refused_at_its_head(data: bytes) -> None:
     def part(stream: socket.socket) -> None:
         stream.sendall(data)
         stream.recv(9)
 
-    refused(run_both(be_left(), part)[0], "The other party does not speak this protocol")
+    refused(run_both(be_left(), part)[0], STRANGE)
+
+
+def test_a_hello_may_be_as_long_as_is_allowed() -> None:
+    refused(run_both(be_left(), say((RULE, bytes(1 << 16)), listen=1))[0], "do not agree on the protocol")
+
+
+def cut_after(*frames: tuple[int, bytes], kind: int, size: int, listen: int) -> Callable[[socket.socket], object]:
+    """A party that announces a message at the end and never sends it, but stays."""
+
+    def part(stream: socket.socket) -> None:
+        say(*frames, listen=listen)(stream)
+        stream.sendall(struct.pack("<BQ", kind, size))
+        while stream.recv(1 << 16):
+            pass
+
+    return part
+
+
+def sizes_of_first() -> tuple[int, int]:
+    """Bytes of the first lists and of the answers to them."""
+    seats, slots, low, high = next(meet_in_memory().batches())
+    return 64 * len(seats) * int(np.sum(high - low + 1)), 64 * len(seats) * len(slots)
+
+
+@pytest.mark.parametrize("wrong", [-64, -1, 1, 64, 1 << 40])
+def test_a_message_of_another_size_is_refused_before_it_is_read(wrong: int) -> None:
+    """The rest of it never comes: who waits for it is stuck."""
+    lists, answers = sizes_of_first()
+    talk = cut_after(*MET, kind=ANSWERS, size=answers + wrong, listen=3)
+    refused(run_both(be_left(), talk)[0], STRANGE)
+    talk = cut_after(*MET_LEFT, (KEY, POINT), kind=LISTS, size=lists + wrong, listen=2)
+    refused(run_both(talk, be_right())[1], STRANGE)
+    if 32 + wrong >= 0:
+        refused(run_both(cut_after(*MET_LEFT, kind=KEY, size=32 + wrong, listen=2), be_right())[1], STRANGE)
+
+
+@pytest.mark.parametrize("said", range(3))
+def test_a_silent_partner_is_given_up(said: int) -> None:
+    """Where the socket has a limit of patience. The silent one stays until it is told to go."""
+    done = threading.Event()
+
+    def silent(frames: tuple) -> Callable[[socket.socket], object]:
+        def part(stream: socket.socket) -> None:
+            say(*frames[:said])(stream)
+            done.wait(PATIENCE)
+
+        return part
+
+    def hurried(be: Callable[[socket.socket], object]) -> Callable[[socket.socket], object]:
+        def part(stream: socket.socket) -> object:
+            stream.settimeout(0.1)
+            try:
+                return be(stream)
+            finally:
+                done.set()
+
+        return part
+
+    refused(run_both(hurried(be_left()), silent(MET))[0], "The other party has gone")
+    done.clear()
+    refused(run_both(silent(MET_LEFT), hurried(be_right()))[1], "The other party has gone")
+
+
+# When the transcript cannot be written
+
+
+class FullBook(io.BytesIO):
+    """A disk that is full when the first frame of a kind comes."""
+
+    def __init__(self, kind: int) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        if data[1] == self.kind:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+@pytest.mark.parametrize("kind", [RULE, RELEASE, KEY, LISTS, ANSWERS], ids=list("HRKLA"))
+@pytest.mark.parametrize("batch", [1500, 1 << 21])
+def test_a_transcript_that_cannot_be_written_ends_both(monkeypatch: pytest.MonkeyPatch, kind: int, batch: int) -> None:
+    """Whoever keeps it is told the reason; also where lists go out from a thread of their own."""
+    monkeypatch.setattr(agreement, "BATCH", batch)
+    for _ in range(4):  # who notices first is a matter of timing
+        left, right = run_both(be_left(book=FullBook(kind)), be_right())
+        refused(left, "Cannot write the transcript: No space left on device.")
+        refused(right, "The other party has gone")
+        left, right = run_both(be_left(), be_right(book=FullBook(kind)))
+        refused(left, "The other party has gone")
+        refused(right, "Cannot write the transcript: No space left on device.")
+
+
+def test_a_transcript_that_cannot_be_written_ends_both_at_one_table() -> None:
+    def together(stream: socket.socket) -> object:
+        return parties.compare_both(LEFT, RIGHT, RULES, lambda part: None, FullBook(LISTS))
+
+    refused(run_both(together, lambda stream: None)[0], "Cannot write the transcript")
+
+
+def test_a_left_party_whose_lists_fail_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(parties, "_bits", fail)
+    left, right = run_both(be_left(), be_right())
+    assert isinstance(left.error, MemoryError), left.error
+    refused(right, "The other party has gone")
+
+
+NO_RELEASE = "What the other party sent is not a whole release of this version of veilmap."
 
 
 def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
@@ -468,12 +584,12 @@ def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
     good = MET[1][1]
     curve = vm.release(np.zeros((5, 2)), BOARD, 1, "hilbert-r", height=2)
     return {
-        "nothing": (b"", "The other party's release cannot be read: "),
-        "garbage": (b"PAR1" + bytes(range(256)), "The other party's release cannot be read: "),
-        "cut short": (good[:-50], "The other party's release cannot be read: "),
+        "nothing": (b"", NO_RELEASE),
+        "garbage": (b"PAR1" + bytes(range(256)), NO_RELEASE),
+        "cut short": (good[:-50], NO_RELEASE),
         "a byte changed": (
             good[:300] + bytes([good[300] ^ 1]) + good[301:],
-            "The other party's release cannot be read: ",
+            NO_RELEASE,
         ),
         "another domain": (to_bytes(open_board(5, 1, other).release, folder), "another domain than agreed"),
         "overlapping boxes": (to_bytes(curve, folder), "The boxes of hilbert-r overlap"),
@@ -492,35 +608,30 @@ def test_what_is_no_release_for_matching_is_refused(name: str, tmp_path: Path) -
     assert str(tmp_path) not in str(left.error)
 
 
-def answer_sizes() -> int:
-    _, slots, _, _ = next(iter(meet_in_memory().batches()))
-    return 64 * len(next(iter(meet_in_memory().batches()))[0]) * len(slots)
-
-
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
-        (lambda n: b"", "too few or too many answers"),
-        (lambda n: POINT * 2, "too few or too many answers"),
+        (lambda n: b"", STRANGE),
+        (lambda n: POINT * 2, STRANGE),
         (bytes, "not a point of the group"),
         (lambda n: b"\xff" * n, "not a point of the group"),
     ],
 )
 def test_a_left_party_refuses_answers_that_are_none(answers: Callable[[int], bytes], sentence: str) -> None:
-    left, _ = run_both(be_left(), say(*MET, (ANSWERS, answers(answer_sizes())), listen=3))
+    left, _ = run_both(be_left(), say(*MET, (ANSWERS, answers(sizes_of_first()[1])), listen=3))
     refused(left, sentence)
 
 
 def test_a_left_party_that_refuses_an_answer_does_not_wait_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lists are more than a socket holds, and the other, who talks nonsense, does not read them."""
-    monkeypatch.setattr(parties, "BATCH", 1 << 17)
+    monkeypatch.setattr(agreement, "BATCH", 1 << 17)
     rule = Rule.of(vm.Domain({"x": (0, 4000)}), [0])
     side = open_side(np.zeros((6, 1)), rule, 50, leaves_only("quad-baseline", 1, rule, 50, None))
 
     def part(stream: socket.socket) -> None:
         wire = Wire(stream)
         seats, slots, _, _ = next(meet(wire, side, rule, left=False).batches())
-        wire.receive(KEY)
+        wire.receive(KEY, 32)
         wire.send(ANSWERS, bytes(64 * len(seats) * len(slots)))
         gone = select.poll()
         gone.register(stream, 0)
@@ -534,16 +645,15 @@ def test_a_left_party_that_refuses_an_answer_does_not_wait_for_the_other(monkeyp
 @pytest.mark.parametrize(
     ("key", "lists", "sentence"),
     [
-        (POINT, lambda n: b"", "too few or too many ciphertexts"),
-        (POINT, lambda n: POINT * (n // 32 + 2), "too few or too many ciphertexts"),
+        (POINT, lambda n: b"", STRANGE),
+        (POINT, lambda n: POINT * (n // 32 + 2), STRANGE),
         (POINT, lambda n: bytes([7]) * n, "not a point of the group"),
         (bytes(32), lambda n: POINT * (n // 32), "not a point of the group"),
-        (b"short", lambda n: POINT * (n // 32), "not a point of the group"),
+        (b"short", lambda n: POINT * (n // 32), STRANGE),
     ],
 )
 def test_a_right_party_refuses_lists_that_are_none(key: bytes, lists: Callable[[int], bytes], sentence: str) -> None:
-    seats, _, low, high = next(iter(meet_in_memory().batches()))
-    data = lists(64 * len(seats) * int(np.sum(high - low + 1)))
+    data = lists(sizes_of_first()[0])
     refused(run_both(say(*MET_LEFT, (KEY, key), (LISTS, data), listen=2), be_right())[1], sentence)
 
 
@@ -551,7 +661,7 @@ def test_boxes_too_wide_for_lists_are_refused_on_both_sides() -> None:
     rule = Rule.of(vm.Domain({"x": (0, 100_000)}), [20_000])
     side = open_side(np.zeros((3, 1)), rule, 5, leaves_only("quad-baseline", 1, rule, 5, None))
     for party in run_both(be_left(side, rule), be_right(side, rule)):
-        refused(party, "steps along x is too wide for the secure step: take larger steps than 1 there")
+        refused(party, "steps along x is too wide for the secure step: take larger steps than 1 there (--step)")
 
 
 def test_both_at_one_table_fail_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,7 +675,34 @@ def test_both_at_one_table_fail_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_speed_is_measured_in_a_moment() -> None:
-    assert parties.measure_speed(RULES, 0.05) > 10
+    started = time.perf_counter()
+    pairs, lists = parties.measure_speed(RULES, 0.05)
+    assert pairs > 10
+    assert lists > 10
+    assert time.perf_counter() - started < 5
+
+
+def test_lists_take_their_time_too() -> None:
+    """What is expected follows from how much crosses, lists and answers: a guess from answers alone is short."""
+    lists, answers = (size // 64 for size in sizes_of(LEFT.release, RIGHT.release, RULES))
+    met = meet_in_memory()
+    assert (met.listed, met.work) == (lists, answers)
+    assert parties.expected_seconds(met, (100.0, 400.0)) == answers / 100 + lists / 400 > answers / 100
+    wide = Rule.of(vm.Domain({"x": (0, 4000)}), [0])
+    side = open_side(np.zeros((6, 1)), wide, 50, leaves_only("quad-baseline", 1, wide, 50, None))
+    met = Agreement.of(wide, side.blocks, side.blocks)
+    assert met.listed > 200 * met.work
+    assert parties.expected_seconds(met, (100.0, 400.0)) > 50 * met.work / 100
+
+
+def test_boxes_that_are_too_wide_are_named_before_anybody_meets() -> None:
+    rule = Rule.of(vm.Domain({"x": (0, 9), "y": (0, 30_000)}), [0, 0], [1, "1"])
+    side = open_side(np.zeros((3, 2)), rule, 5, leaves_only("quad-baseline", 1, rule, 5, None))
+    Agreement.of(rule, side.blocks, side.blocks).must_be_short()  # halves of 15,000
+    whole = replace(side.blocks, lo=side.blocks.lo[:1] * 0, hi=np.array([[9, 30_000]]), slots=np.array([1]))
+    with pytest.raises(BadInput, match="A box of 30,001 steps along y is too wide for the secure step"):
+        Agreement.of(rule, whole, side.blocks).must_be_short()
+    Agreement.of(rule, side.blocks, whole).must_be_short()  # only the left party makes lists
 
 
 def test_batches_are_every_pair_of_slots_once() -> None:

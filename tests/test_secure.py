@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
+from veilmap.domain import MOST_AXES
 from veilmap.errors import BadInput
 from veilmap.matching import secure
 
@@ -14,6 +16,7 @@ bindings = pytest.importorskip("nacl.bindings", reason="the extra 'match' is not
 
 KEY = secure.make_key()
 ZERO, ONE = secure.veil([0, 1], KEY)
+POINT = secure._times_base(5)
 
 
 def lists(record: Sequence[int], apart: Sequence[int], values: range) -> list[list[secure.Cipher]]:
@@ -50,8 +53,53 @@ def test_every_number_of_a_record_must_be_near() -> None:
 
 
 def test_a_miss_is_never_a_match_whatever_was_picked() -> None:
-    for picked, misses in itertools.product(([ZERO], [ONE], [ZERO, ZERO, ZERO], [ZERO, ONE]), (1, 2, 3, 8)):
+    most = range(1, MOST_AXES + 1)
+    for picked, misses in itertools.product(([ZERO], [ONE], [ZERO, ZERO, ZERO], [ZERO, ONE]), most):
         assert not secure.is_zero(secure.compare(picked, misses, KEY.public), KEY)
+
+
+class Counted:
+    """The library, with a count of what is asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> object:
+        self.calls[name] += 1
+        return getattr(bindings, name)
+
+
+def operations(monkeypatch: pytest.MonkeyPatch, axes: int, misses: int) -> Counter[str]:
+    secure._multiples()
+    library = Counted()
+    with monkeypatch.context() as patch:
+        patch.setattr(secure, "_bindings", lambda: library)
+        secure.compare([ZERO, ONE, ZERO][:axes], misses, KEY.public)
+    return library.calls
+
+
+class OnDemand:
+    """A table that is worked out when it is needed, and where there is nothing to add, is not."""
+
+    def __getitem__(self, k: int) -> secure.Point:
+        return secure._times_base(k) if k else bytes([1]) + bytes(31)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_miss_takes_the_same_steps_as_none(monkeypatch: pytest.MonkeyPatch, axes: int) -> None:
+    """Or how long an answer takes would tell a dummy from a record."""
+    seen = [operations(monkeypatch, axes, misses) for misses in range(MOST_AXES + 1)]
+    assert all(calls == seen[0] for calls in seen)
+    assert sum(calls for name, calls in seen[0].items() if "scalarmult" in name) == 4
+    monkeypatch.setattr(secure, "_multiples", OnDemand)
+    assert operations(monkeypatch, axes, 0) != operations(monkeypatch, axes, 1)
+
+
+def test_as_many_misses_as_a_domain_has_axes_are_ready() -> None:
+    table = secure._multiples()
+    assert len(table) == MOST_AXES + 1
+    assert table[1:] == [secure._times_base(k) for k in range(1, MOST_AXES + 1)]
+    assert secure._add(POINT, table[0]) == POINT
 
 
 def test_what_is_sent_are_encryptions_of_the_bits() -> None:

@@ -309,7 +309,10 @@ def test_the_best_of_the_rivals_is_named() -> None:
 def test_all_that_is_private_is_a_rival_and_a_newcomer_too(small: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "best", Method(name="best", structure=vm.PrivTree()))
     known = rivals.methods(small)
-    assert set(known) == {name for name, method in METHODS.items() if method.private} | {"flat-grid"}
+    assert set(known) == {name for name, method in METHODS.items() if method.private} | {
+        "flat-grid",
+        "quad-opt, pruned",
+    }
     assert known["best"] is METHODS["best"]
     assert known["flat-grid"].structure.nodes(2) == 1 + 4 ** known["quad-opt"].structure.height  # type: ignore[operator]
     rows = rivals.score(small, {name: known[name] for name in ("best", "quad-opt")}, ["0.5"])

@@ -104,11 +104,11 @@ def match(
     apart = bool(listen or connect)
     _must_be_complete(files, apart, listen and connect, {"--on": on, "--epsilon": epsilon, "--domain": domain})
     assert on is not None and epsilon is not None and domain is not None  # noqa: S101, PT018
-    places = [path for path in (out, plot, transcript) if path is not None]
-    for path in places:
+    for path in (out, plot, transcript):
         _must_be_new(path)
-    if len({path.resolve() for path in places}) < len(places):
-        raise BadInput("--out, --plot and --transcript are different files: give each a name of its own.")
+    places = [path.resolve() for path in (out, plot, transcript, made) if path is not None]
+    if len(set(places)) < len(places):
+        raise BadInput("What is written goes to different files: give each a name of its own.")
     if plot is not None:
         _must_be_a_picture(plot)
     if transcript is not None and not secure:
@@ -246,13 +246,13 @@ def _match_apart(
     from veilmap.matching.parties import Wire, answer_all, find_matches, meet
 
     address = _address(listen or connect or "")
-    kept = _kept(made, rule)
+    kept = _kept(made, rule, epsilon)
     with progress("Blocking"):
         side = open_side(str(file), rule, epsilon, method, made=kept)
         if made is not None and kept is None:
             side.release.save(made)  # before anything crosses
     say(side.release.privacy.statement())
-    with _met(address, listening=listen is not None) as stream, _written(transcript) as book:
+    with _told_when_stopped(made), _met(address, listening=listen is not None) as stream, _written(transcript) as book:
         wire = Wire(stream, book)
         met = meet(wire, side, rule, left=listen is not None)
         stream.settimeout(None)  # strangers are silent; partners may think for long
@@ -269,17 +269,30 @@ def _match_apart(
     say(f"Wrote {out}.")
 
 
-def _kept(path: Path | None, rule: Rule) -> Release | None:
+@contextmanager
+def _told_when_stopped(made: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        way = f"--release {made} starts again from it" if made else "and the release is not kept"
+        typer.echo(f"veilmap: interrupted. What has crossed is spent; {way}.", err=True)
+        raise typer.Exit(130) from None
+
+
+def _kept(path: Path | None, rule: Rule, epsilon: str) -> Release | None:
     """This party's release of an earlier try."""
     if path is None or not path.exists():
         if path is not None:
             _must_be_new(path)
         return None
+    from veilmap.amounts import exact_epsilon
     from veilmap.published import load
 
     found = load(path)
-    if found.domain != rule.domain:
-        raise BadInput(f"The release {path} has another domain than --domain: give its own, or another file.")
+    if not found.privacy.private:
+        raise BadInput(f"The release {path} is not private, and must not cross: give another file.")
+    if (found.domain, found.privacy.epsilon) != (rule.domain, exact_epsilon(epsilon)):
+        raise BadInput(f"The release {path} has another domain or epsilon than you give: take its own.")
     say(f"Using the release {path} again: it costs nothing more.")
     return found
 
@@ -369,8 +382,11 @@ def _reach(address: tuple[str, int], place: str) -> socket.socket:
 
 
 def _reason(error: OSError) -> str:
-    name = isinstance(error, socket.gaierror)
-    return "the name is not known" if name else os.strerror(error.errno or 0).lower()
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
+    if isinstance(error, socket.gaierror) or (error.errno or 0) <= 0:  # a server's name is not told apart
+        return "the name is not known"
+    return os.strerror(error.errno or 0).lower()
 
 
 def _address(place: str) -> tuple[str, int]:
@@ -405,8 +421,13 @@ def _written(path: Path | None) -> Iterator[BinaryIO | None]:
         file = path.open("xb")
     except OSError as error:
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
-    with file:
+    try:
         yield file
+    finally:
+        try:
+            file.close()
+        except OSError as error:
+            raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
 
 
 def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64] | None) -> None:

@@ -128,7 +128,7 @@ def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[flo
                 progress(done / met.work)
         except BaseException:
             wire.close()  # or the lists that nobody reads would be waited for
-            why = sending.exception(timeout=10)
+            why = sending.exception()  # it ends with the batch it is at
             if why is not None and str(why) != GONE:
                 raise why from None  # the reason lies there
             raise
