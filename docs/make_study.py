@@ -1,7 +1,7 @@
 """Write docs/study.md from two full runs of the study: python docs/make_study.py FOLDER FOLDER
 
 The first folder is of the default data (veilmap reproduce -o FOLDER), the second of the western roads
-(veilmap reproduce fig3 fig5 fig6 fig7 rivals --data road_west_cities.parquet -o FOLDER).
+(veilmap reproduce fig3 fig5 fig6 fig7 rivals --data road_west_cities.parquet --domain ... -o FOLDER).
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ TOP = """\
 
 <!-- Written by docs/make_study.py from the reports of two full runs. -->
 
-`veilmap reproduce` runs the experiments of section 8 of the paper on this implementation, and on its rivals, and says of every
-claim whether it is seen. This page holds two full runs:
+`veilmap reproduce` runs the experiments of section 8 of the paper on this implementation, and on its rivals, and says
+of every claim whether it is seen. This page holds two full runs:
 
-<!-- not run: about an hour each -->
+<!-- not run: ten minutes each, and it needs a file -->
 ```console
 $ veilmap reproduce -o study
 $ veilmap reproduce fig3 fig5 fig6 fig7 rivals --data road_west_cities.parquet \\
 >     --domain "lon=-124.82:-103.00,lat=31.33:49.00" -o study-west
 ```
 
-The first is on *generated* points: 1.63 million road intersections of towns and roads in Washington and New Mexico, made up like
-those of the paper, whose own file is not to be had here. The second is on *real* ones: 1.25 million road intersections of 87 cities in the same box (© OpenStreetMap contributors, ODbL), far more
-skewed. `--quick` shows the same in two minutes, on fewer points. Anyone with the Census files can have the original:
-`--data` reads TIGER/Line, of 2006 (record type 1) and of today. Random numbers are fixed by `--seed`, so that the same command gives the same tables (but for times, and for
-other versions of numpy); these releases are marked *not private*.
+The first is on *generated* points: 1.63 million road intersections of towns and roads in Washington and New Mexico,
+made up like those of the paper, whose own file is not to be had here. The second is on *real* ones: 1.25 million road
+intersections of 87 cities in the same box (© OpenStreetMap contributors, ODbL), far more skewed. `--quick` shows the
+same in two minutes, on fewer points. Anyone with the Census files can have the original: `--data` reads TIGER/Line,
+of 2006 (record type 1) and of today. Random numbers are fixed by `--seed`, so that the same command gives the same
+tables (but for times, and for other versions of numpy); these releases are marked *not private*.
 
-Every error is the median, over 600 random non-empty boxes of a shape, of |estimate − truth| / truth; spreads are over five
-repetitions. Shapes are in degrees.
+Every error is the median, over 600 random non-empty boxes of a shape, of |estimate − truth| / truth; spreads are over
+five repetitions. Shapes are in degrees.
 """
 
 

@@ -28,7 +28,7 @@ def reproduce(
         str | None, typer.Option("--domain", help="Their box, like lon=-125:-103,lat=31:49; around them if not given.")
     ] = None,
     people: Annotated[Path | None, typer.Option("--people", help="The Adult file, for record matching.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the whole study: the same gives the same tables.")] = 2012,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same tables.")] = 2012,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points and repetitions: two minutes in all.")] = False,
 ) -> None:
     """Run the paper's experiments on this implementation and on its rivals.
@@ -44,11 +44,15 @@ def reproduce(
     for name in chosen:
         if name not in EXPERIMENTS:
             raise BadInput(f"The study has no {name!r}. {near_misses(name, EXPERIMENTS)}")
+    if people is not None and "fig7" not in chosen:
+        raise BadInput("--people is for record matching, in fig7: leave it out.")
     with progress("Study") as tell:
         tell(0.0, "points")
-        setting, experiments = prepare(list(dict.fromkeys(chosen)), data, domain, people, seed, quick)
+        setting, known = prepare(data, domain, people, seed, quick)
+        experiments = [experiment for name in dict.fromkeys(chosen) for experiment in known[name]]
+        others = [e for name in known if name not in chosen for e in known[name]]
         try:
-            rows = run(experiments, setting, out, tell)
+            rows = run(experiments, setting, out, tell, others)
         except KeyboardInterrupt:
             typer.echo(f"veilmap: interrupted; the same command with -o {out} goes on where it was.", err=True)
             raise typer.Exit(130) from None

@@ -67,9 +67,8 @@ def progress(what: str) -> Iterator[Callable[..., None]]:
         elif now - last > SECONDS_A_LINE and part > 0:
             last = now
             left = (now - started) * (1 - part) / part
-            typer.echo(
-                f"{what}: {100 * part:.0f} % done, about {left / 60:.0f} minutes left {doing}".rstrip(), err=True
-            )
+            time_left = f"{left / 60:.0f} minutes" if left > 120 else f"{left:.0f} seconds"
+            typer.echo(f"{what}: {100 * part:.0f} % done, about {time_left} left", err=True)
         bar.update(task, completed=part, description=f"{what} {doing}".rstrip())
 
     try:

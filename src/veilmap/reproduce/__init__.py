@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 
 from veilmap.domain import Domain
-from veilmap.reproduce.study import Experiment, Setting
+from veilmap.errors import BadInput
+from veilmap.reproduce.study import FEWER, Experiment, Setting
 
 EXPERIMENTS = {
     "fig2": ("budgets",),
@@ -19,27 +20,24 @@ EXPERIMENTS = {
 }
 """Which modules make each figure: every one has ``experiment(setting)``."""
 
-QUICK = 100_000
-
 
 def prepare(
-    names: list[str], data: Path | None, domain: str | None, people: Path | None, seed: int, quick: bool
-) -> tuple[Setting, list[Experiment]]:
-    """The points, and the experiments on them."""
+    data: Path | None, domain: str | None, people: Path | None, seed: int, quick: bool
+) -> tuple[Setting, dict[str, list[Experiment]]]:
+    """The points, and all experiments on them, by the names people type."""
     from veilmap.reproduce.census import read_adult
     from veilmap.reproduce.data import GENERATED, PAPER_BOX, read_points, two_states
-    from veilmap.reproduce.records import experiment as matching
 
     box = None if domain is None else Domain.parse(domain)
+    if box is not None and box.dimensions != 2:
+        raise BadInput(f"The study is of points in the plane: give a domain of two axes, got {box.dimensions}.")
     if data is None:
-        points, box, source = two_states(QUICK if quick else 1_630_000, seed), box or PAPER_BOX, GENERATED
+        points, box, source = two_states(FEWER if quick else 1_630_000, seed), box or PAPER_BOX, GENERATED
     else:
         points, box, source = read_points(data, box)
-    setting = Setting(points, box, source, seed, quick)
-    found = []
-    for module in (module for name in names for module in EXPERIMENTS[name]):
-        if module == "records" and people is not None:
-            found.append(matching(setting, read_adult(people), people.name))
-        else:
-            found.append(import_module(f"veilmap.reproduce.{module}").experiment(setting))
+    setting = Setting(points, box, source, seed, quick, None if people is None else read_adult(people))
+    found = {
+        name: [import_module(f"veilmap.reproduce.{module}").experiment(setting) for module in modules]
+        for name, modules in EXPERIMENTS.items()
+    }
     return setting, found

@@ -18,14 +18,13 @@ from veilmap.method import METHODS, Estimate, Method, Noise
 from veilmap.published import Release
 from veilmap.reproduce.data import PAPER_BOX
 from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
-from veilmap.reproduce.study import Row, Setting, Table, Task, seed_of
+from veilmap.reproduce.study import FEWER, Row, Setting, Table, Task, seed_of
 from veilmap.testing import fixed_entropy
 
 SHAPES = {"(1, 1)": (1.0, 1.0), "(5, 5)": (5.0, 5.0), "(10, 10)": (10.0, 10.0), "(15, 0.2)": (15.0, 0.2)}  # degrees
 EPSILONS = ("0.1", "0.5", "1")
 ASKED = 600  # boxes of each shape
 MOST_TRIES = 300_000  # to find them
-FEWER = 100_000  # points, for a quick study
 QUAD_HEIGHT, KD_HEIGHT, PRUNE = 10, 8, 32.0  # the paper's
 HEIGHTS = dict.fromkeys(("quad-baseline", "quad-geo", "quad-post", "quad-opt"), QUAD_HEIGHT) | dict.fromkeys(
     ("kd-pure", "kd-true", "kd-standard", "kd-hybrid", "kd-cell", "kd-noisymean", "hilbert-r"), KD_HEIGHT
@@ -59,6 +58,8 @@ LOOKS = {
         ("quad-geo", 4, 4, "\\\\\\"),
         ("quad-post", 2, 2, "..."),
         ("quad-exact", 6, 6, ""),
+        ("quad-opt-pruned", 7, 7, "|||"),
+        ("privtree", 6, 6, ""),
     )
 }
 
@@ -172,6 +173,11 @@ def quad_height(setting: Setting) -> int:
     return QUAD_HEIGHT - 1 if setting.quick else QUAD_HEIGHT
 
 
+def pruned_quadtree() -> Method:
+    """quad-opt, pruned as the paper prunes its kd-trees: it does not say whether it pruned quadtrees."""
+    return replace(as_in_the_paper(METHODS["quad-opt"]), name="quad-opt-pruned", prune_below=PRUNE)
+
+
 EXACT_QUADTREE = Method(
     name="quad-exact", structure=vm.Quadtree(QUAD_HEIGHT), noise=Noise.NONE, estimate=Estimate.NOISY_COUNTS
 )
@@ -213,15 +219,12 @@ def rows_of(
 
 
 def leaf_shape(release: Release) -> Row:
-    """Half the border of a leaf's box, and the share of leaves' points in long ones; both by points, in parts."""
+    """The share of points in long leaves."""
     nodes = release.estimates
     leaf = nodes.tree.children == 0
     side: Floats = (nodes.tree.hi[leaf] - nodes.tree.lo[leaf]) / release.domain.side
-    held = np.maximum(nodes.estimate[leaf], TINY)
-    return {
-        "leaf_sides": float(np.average(side.sum(axis=1), weights=held)),
-        "in_long_leaves": float(held[side.max(axis=1) > LONG].sum() / held.sum()),
-    }
+    held = np.maximum(nodes.estimate[leaf], 0)
+    return {"in_long_leaves": float(held[side.max(axis=1) > LONG].sum() / max(held.sum(), 1))}
 
 
 def seconds(setting: Setting, height: int | None) -> float:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from veilmap.errors import need
+from veilmap.fileformat import put_in_place
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")  # Okabe and Ito's
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#999933",
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH, HEIGHT = 3.3, 2.7  # inches a panel
 STYLE: dict[Any, Any] = {
@@ -43,7 +54,9 @@ def drawing(
         figure = Figure(figsize=(WIDTH * columns, height * rows), dpi=200, layout="constrained")
         yield list(figure.subplots(rows, columns, sharey=shared, squeeze=False).ravel())
         for path in pictures(folder, name):
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+            buffer, kind = io.BytesIO(), path.suffix[1:]
+            figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+            put_in_place(path, buffer.getvalue())
 
 
 def pictures(folder: Path, name: str) -> list[Path]:

@@ -64,6 +64,14 @@ SAYS = {
 }
 
 
+NOTES = (
+    "Medians have 0.3 of ε and counts 0.7; kd-hybrid has medians on the first half of its levels; kd-true, whose "
+    "medians are free, has all of ε for its counts. kd-cell counts its leaves only, so that neither geometric budgets "
+    f"nor post-processing apply; its grid has {CELLS} × {CELLS} cells, as many as the paper's length of 0.01 gives in "
+    "its box. All are pruned, which the paper says of its kd-trees without exception."
+)
+
+
 def experiment(setting: Setting) -> Experiment:
     trees = KDTREES | {m.name: m for m in (MEDIANS_ONLY, MIDDLES)}
     tasks = tasks_of(setting, "fig5", trees, EPSILONS, leaves=True)
@@ -72,7 +80,7 @@ def experiment(setting: Setting) -> Experiment:
         run = partial(rows_of, setting, "fig5", method, epsilon, spent=spent, leaves=True)
         tasks.append(Task(f"{method.name} epsilon {epsilon}", run, cost=setting.repeats * seconds(setting, None)))
     title = f"Figure 5: query accuracy of kd-trees, height {KD_HEIGHT}, pruned below {PRUNE:g}"
-    return Experiment("fig5", title, tasks, tables, draw, claims)
+    return Experiment("fig5", title, tasks, tables, draw, claims, NOTES)
 
 
 def _cell_true(epsilon: str) -> tuple[Method, str]:
@@ -111,7 +119,8 @@ def _in_long(rows: list[Row], name: str) -> float:
 
 
 def _long(rows: list[Row], name: str) -> str:
-    return f"{_in_long(rows, name):.2g} %"
+    part = _in_long(rows, name)
+    return f"{part:.2g} %" if part >= 0.005 else "next to none"
 
 
 def _listed(found: Floats) -> str:
@@ -197,7 +206,7 @@ def _below_ten(rows: list[Row]) -> Claim:
     above = [name for name, found in at.items() if found.max() >= 10]
     verdict = "seen" if not above else "different" if len(above) < len(PRIVATE) else "not seen"
     because = f"At ε {EPSILONS[0]}: " + "; ".join(f"{name} {_listed(found)} %" for name, found in at.items()) + "."
-    if above == ["kd-cell"]:
+    if "kd-cell" in above:
         because += " Of kd-cell see above."
     return Claim("Errors are below 10 % even at ε = 0.1.", verdict, because)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,17 +14,19 @@ from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th, td { padding: .25rem .7rem; border-bottom: 1px solid #8886; text-align: left; }
+.number { text-align: right; white-space: nowrap; }
 img { max-width: 100%; background: white; }
 """
 
 
 def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], setting: Setting, folder: Path) -> None:
     """``report.md`` and ``index.html`` say the same."""
+    source = re.sub(r"[<>|&*`\[\]]", "", setting.source)  # a file's name may be anything
     intro = (
-        f"Data: {setting.source}. Seed {setting.seed}, {setting.repeats} repetitions"
+        f"Data: {source}. Seed {setting.seed}, {setting.repeats} repetitions"
         f"{', quick: smaller sets and fewer repetitions than the study proper' if setting.quick else ''}. "
         "Random numbers are fixed so that the tables can be made again: these releases are not private."
     )
@@ -38,27 +41,44 @@ def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], 
         found = rows[experiment.name]
         pictures = [path for path in experiment.draw(found, folder) if path.suffix == ".png"]
         tables, claims = experiment.tables(found), experiment.claims(found)
-        (folder / f"{experiment.name}.md").write_text("\n\n".join(map(_table_md, tables)) + "\n", "utf-8")
-        markdown += [f"## {experiment.title}", *(f"![{experiment.title}]({p.name})" for p in pictures)]
-        markdown += [*map(_table_md, tables), _claims_md(claims)]
+        put_in_place(folder / f"{experiment.name}.md", ("\n\n".join(map(_table_md, tables)) + "\n").encode())
+        markdown += [f"## {experiment.title}", experiment.notes]
+        markdown += [
+            *(f"![{experiment.title}]({p.name})" for p in pictures),
+            *map(_table_md, tables),
+            _claims_md(claims),
+        ]
         page += [f"<h2 id={experiment.name!r}>{html.escape(experiment.title)}</h2>"]
+        page += [f"<p>{html.escape(experiment.notes)}</p>"] if experiment.notes else []
         page += [f'<img src="{html.escape(p.name)}" alt="{html.escape(experiment.title)}">' for p in pictures]
         page += [*map(_table_html, tables), _claims_html(claims)]
     put_in_place(folder / "report.md", ("\n\n".join(part for part in markdown if part) + "\n").encode())
-    top = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>The study</title><style>{STYLE}</style>'
+    top = '<!doctype html><html lang="en"><meta charset="utf-8">'
+    top += f'<meta name="viewport" content="width=device-width"><title>The study</title><style>{STYLE}</style>'
     put_in_place(folder / "index.html", "\n".join([top, *page, "</html>"]).encode())
+
+
+def _numbers(table: Table) -> list[bool]:
+    """Which columns hold numbers."""
+    return [all(row[k][:1].isdigit() or row[k][:1] in "-−" for row in table.rows) for k in range(len(table.header))]
 
 
 def _table_md(table: Table) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (table.header, *table.rows)]
-    lines.insert(1, "|---" + "|---:" * (len(table.header) - 1) + "|")
+    lines.insert(1, "|" + "|".join("---:" if number else "---" for number in _numbers(table)) + "|")
     return f"{table.title}\n\n" + "\n".join(lines)
 
 
 def _table_html(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.header)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in table.rows)
-    return f"<p>{html.escape(table.title)}</p><table><tr>{head}</tr>{body}</table>"
+    kinds = [' class="number"' if number else "" for number in _numbers(table)]
+
+    def line(row: Sequence[str], tag: str) -> str:
+        cells = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for cell, kind in zip(row, kinds, strict=True))
+        return "<tr>" + "".join(cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in table.rows)
+    table_html = f"<table><thead>{line(table.header, 'th')}</thead><tbody>{body}</tbody></table>"
+    return f'<p>{html.escape(table.title)}</p><div class="wide">{table_html}</div>'
 
 
 def _claims_md(claims: Sequence[Claim]) -> str:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 
+FEWER = 100_000  # points, for a quick study
+
 Value: TypeAlias = str | int | float
 Row: TypeAlias = dict[str, Value]
 
@@ -26,6 +28,7 @@ class Setting:
     source: str  # of the points, in words
     seed: int = 2012
     quick: bool = False
+    people: NDArray[np.float64] | None = None  # to be matched; made up if there are none
 
     @property
     def repeats(self) -> int:
@@ -35,8 +38,13 @@ class Setting:
 
 def fingerprint(setting: Setting) -> str:
     """Changes with whatever the rows of a task depend on."""
-    parts = (setting.domain.to_json(), setting.source, setting.seed, setting.quick, setting.points.shape)
-    return hashlib.sha256(repr(parts).encode() + np.ascontiguousarray(setting.points).tobytes()).hexdigest()
+    people = np.zeros(0) if setting.people is None else setting.people
+    shapes = (setting.points.shape, people.shape)
+    words = (setting.domain.to_json(), setting.source, setting.seed, setting.quick, shapes)
+    mark = hashlib.sha256(repr(words).encode())
+    for array in (setting.points, people):
+        mark.update(np.ascontiguousarray(array).tobytes())
+    return mark.hexdigest()
 
 
 def seed_of(*what: object) -> int:
@@ -81,3 +89,4 @@ class Experiment:
     tables: Callable[[list[Row]], list[Table]]
     draw: Callable[[list[Row], Path], list[Path]]  # into a folder, as PNG and SVG
     claims: Callable[[list[Row]], list[Claim]]
+    notes: str = ""  # how it is set up, where the reader might wonder

@@ -80,7 +80,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
             build, post = (values(rows, f"time_{what}", method=name) for what in ("build", "post"))
             look, fastest = LOOKS[name], build.min() + post.min()
             axes.barh(at, build.min(), color=look.colour, edgecolor="white", hatch=look.hatch, lw=0.4)
-            axes.barh(at, post.min(), left=build.min(), color="#777777", label="post-processing")
+            axes.barh(at, post.min(), left=build.min(), color="#777777", label="post-processing, pruning")
             axes.plot([fastest, (build + post).max()], [at, at], color="#333333", lw=0.8, marker="|", ms=4)
         axes.set_yticks(range(len(names)), names)
         axes.tick_params(axis="y", length=0)
