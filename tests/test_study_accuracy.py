@@ -157,7 +157,7 @@ def test_a_seed_gives_the_same_rows_again_and_another_gives_others(name: str, se
 def test_a_row_says_what_it_is_of(setting: Setting) -> None:
     rows = rows_of(setting, "figure", paper_methods("kd-true")["kd-true"], "0.5", height=3, leaves=True)
     assert len(rows) == setting.repeats * len(SHAPES)
-    columns = ["method", "epsilon", "height", "shape", "repeat", "error", "leaf_sides", "in_long_leaves"]
+    columns = ["method", "epsilon", "height", "shape", "repeat", "error", "in_long_leaves"]
     assert list(rows[0]) == columns
     assert {(row["method"], row["epsilon"], row["height"]) for row in rows} == {("kd-true", "0.5", 3)}
 
@@ -171,16 +171,22 @@ def test_yardsticks_may_spend_more_than_they_are_compared_at(setting: Setting) -
 
 def test_leaves_look_as_the_slow_twin_sees_them(setting: Setting) -> None:
     release = accuracy.made(setting, at_height(METHODS["kd-standard"], 2), "1")
-    tree, sides, held, long = release.estimates.tree, 0.0, 0.0, 0.0
+    tree, held, long = release.estimates.tree, 0.0, 0.0
     for node in range(tree.size):
         if tree.children[node] == 0:
             side = [(int(b) - int(a)) / PAPER_BOX.side for a, b in zip(tree.lo[node], tree.hi[node], strict=True)]
             n = max(float(release.estimates.estimate[node]), 0)
-            sides, held, long = sides + n * sum(side), held + n, long + n * (max(side) > 1 / 3)
-    assert leaf_shape(release) == {
-        "leaf_sides": pytest.approx(sides / held),
-        "in_long_leaves": pytest.approx(long / held),
-    }
+            held, long = held + n, long + n * (max(side) > 1 / 3)
+    assert 0 < long < held
+    assert leaf_shape(release) == {"in_long_leaves": pytest.approx(long / held)}
+
+
+def test_a_quadtree_is_pruned_like_kd_trees_and_is_none_of_the_papers() -> None:
+    pruned, whole = accuracy.pruned_quadtree(), as_in_the_paper(METHODS["quad-opt"])
+    assert (pruned.prune_below, pruned.structure) == (accuracy.PRUNE, whole.structure)
+    assert whole.prune_below is None
+    assert pruned.name not in accuracy.HEIGHTS
+    assert pruned.name in accuracy.LOOKS
 
 
 # Methods.

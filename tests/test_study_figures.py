@@ -47,7 +47,7 @@ def done(small: Setting, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
         patch.setattr(budgets, "HEIGHTS", range(5, 8))
         patch.setattr(accuracy, "CELLS", CELLS)
         patch.setattr(kdtrees, "CELLS", CELLS)
-        for trees in (kdtrees.KDTREES, heights.TREES, times.TREES):
+        for trees in (kdtrees.KDTREES, heights.DRAWN, times.TREES):
             method = trees["kd-cell"]
             patch.setitem(trees, "kd-cell", replace(method, structure=replace(method.structure, cells=CELLS)))
         return runner.run([module.experiment(small) for module in MODULES.values()], small, folder), folder
@@ -92,7 +92,7 @@ def test_a_full_study_has_the_papers_settings() -> None:
     assert tasks["fig2"] == [f"height {h}" for h in range(5, 11)]
     assert {f"{name} epsilon {e}" for name in quadtrees.QUADTREES for e in EPSILONS} < set(tasks["fig3"])
     assert {f"{name} epsilon {e}" for name in kdtrees.KDTREES for e in EPSILONS} < set(tasks["fig5"])
-    assert tasks["fig6"] == [f"{name} height {h}" for name in heights.TREES for h in range(6, 12)]
+    assert tasks["fig6"] == [f"{name} height {h}" for name in heights.DRAWN for h in range(6, 12)]
     assert "height 10" in quadtrees.experiment(full).title
     assert len(tasks["fig7a"]) == full.repeats * len(times.TREES)
 
@@ -243,7 +243,7 @@ KDS = {
 
 
 def fig5(change: dict[str, dict[str, float]] | None = None) -> list[Row]:
-    return doctored(KDS, {"kd-cell": {"(1, 1)": 0.6}} | (change or {}), leaf_sides=0.01, in_long_leaves=0.01)
+    return doctored(KDS, {"kd-cell": {"(1, 1)": 0.6}} | (change or {}), in_long_leaves=0.01)
 
 
 @pytest.mark.parametrize(
@@ -299,6 +299,16 @@ def test_claims_of_the_rivals_follow_the_rows(change: dict[str, dict[str, float]
     assert verdicts(rivals, doctored(RIVALS, change)) == expected
 
 
+def test_a_pruned_quadtree_is_none_of_the_papers() -> None:
+    """However good it is, it takes no place from those; the last claim is not the paper's, and says so."""
+    rows = doctored(RIVALS | {"quad-opt-pruned": 0.0001})
+    assert verdicts(rivals, rows) == ["seen", "seen", "not seen"]
+    *of_the_paper, ours = rivals.claims(rows)
+    assert all("Ours" not in claim.text and "quad-opt-pruned" not in claim.because for claim in of_the_paper)
+    assert ours.text.startswith("(Ours, not the paper's:)")
+    assert "best at ε 0.1: quad-opt-pruned on (1, 1)" in ours.because
+
+
 def test_the_best_of_the_rivals_is_named() -> None:
     because = rivals.claims(doctored(RIVALS, {"privtree": {"(5, 5)": 0.1}}))[2].because
     assert "In 3 of 12 settings" in because
@@ -311,7 +321,7 @@ def test_all_that_is_private_is_a_rival_and_a_newcomer_too(small: Setting, monke
     known = rivals.methods(small)
     assert set(known) == {name for name, method in METHODS.items() if method.private} | {
         "flat-grid",
-        "quad-opt, pruned",
+        "quad-opt-pruned",
     }
     assert known["best"] is METHODS["best"]
     assert known["flat-grid"].structure.nodes(2) == 1 + 4 ** known["quad-opt"].structure.height  # type: ignore[operator]
@@ -330,17 +340,16 @@ def without_times(rows: list[Row]) -> list[Row]:
 # Figure 6.
 
 
-def fig6(change: dict[tuple[str, str], float] | None = None, reach: float = 0.01) -> list[Row]:
+def fig6(change: dict[tuple[str, str], float] | None = None) -> list[Row]:
     """``change`` has factors by method and shape."""
-    base = {"quad-opt": 0.010, "kd-hybrid": 0.011, "kd-cell": 0.02, "hilbert-r": 0.015}
+    base = {"quad-opt": 0.010, "kd-hybrid": 0.011, "kd-cell": 0.02, "hilbert-r": 0.015, "quad-opt-pruned": 0.009}
     usual = {("kd-cell", "(1, 1)"): 0.6, ("hilbert-r", "(15, 0.2)"): 3.0, ("kd-cell", "(15, 0.2)"): 3.0}
     rows: list[Row] = []
     for (name, error), h, shape in product(base.items(), range(6, 12), SHAPES):
-        away = {"quad-opt": abs(h - 10)}.get(name, abs(h - 8))
+        away = abs(h - 10) if name.startswith("quad-opt") else abs(h - 8)
         row: Row = {"method": name, "epsilon": "0.5", "height": h, "shape": shape, "repeat": 0}
         factor = (usual | (change or {})).get((name, shape), 1)
-        sides = {"leaf_sides": reach if name == "hilbert-r" else 0.02, "in_long_leaves": 0.0}
-        rows.append(row | {"error": error * factor * (1 + away)} | sides)
+        rows.append(row | {"error": error * factor * (1 + away)})
     return rows
 
 
@@ -364,10 +373,21 @@ def test_claims_of_figure_6_follow_the_rows(claim: int, change: dict[tuple[str, 
     assert verdicts(heights, fig6(alike | change))[claim] == verdict
 
 
-def test_hilbert_trees_are_explained_by_their_leaves_where_these_are_compact() -> None:
+def test_hilbert_trees_are_explained_where_they_are_nowhere_much_worse() -> None:
     good = {("hilbert-r", shape): 0.5 for shape in SHAPES}
-    assert "compact" in heights.claims(fig6(good))[3].because
-    assert "compact" not in heights.claims(fig6(good, reach=0.05))[3].because
+    assert "What the paper's tree did otherwise is not known" in heights.claims(fig6(good))[3].because
+    assert "not known" not in heights.claims(fig6())[3].because
+
+
+def test_a_pruned_quadtree_decides_no_claim_of_figure_6() -> None:
+    """It is told of where quad-opt loses, and it is none of the paper's trees."""
+    for factor in (0.01, 100):
+        changed = fig6({("quad-opt-pruned", shape): factor for shape in SHAPES})
+        assert verdicts(heights, changed) == verdicts(heights, fig6())
+    lost = {("kd-hybrid", "(1, 1)"): 0.5}
+    assert "pruned like them it has 0.9 % on (1, 1)" in heights.claims(fig6(lost))[0].because
+    assert "the lowest of all on (10, 10) and (15, 0.2)" in heights.claims(fig6(lost))[0].because
+    assert "pruned" not in heights.claims(fig6())[0].because
 
 
 # Figure 7(a).

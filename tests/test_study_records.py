@@ -12,7 +12,7 @@ import pytest
 
 from veilmap.cli import main
 from veilmap.errors import UnreadableInput
-from veilmap.reproduce import records
+from veilmap.reproduce import EXPERIMENTS, records
 from veilmap.reproduce.census import NAMES, PEOPLE, THRESHOLDS, census, read_adult
 from veilmap.reproduce.records import EPSILONS, LOST, METHODS, PAPER, claims, experiment, tables
 from veilmap.reproduce.study import Row, Setting
@@ -20,10 +20,10 @@ from veilmap.reproduce.study import Row, Setting
 
 @pytest.fixture
 def run(capsys, monkeypatch):
-    """``veilmap match``: its status, output and errors."""
+    """``veilmap match``, or another command: its status, output and errors."""
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["veilmap", "match", *map(str, words)])
+    def call(*words, command="match"):
+        monkeypatch.setattr(sys, "argv", ["veilmap", command, *map(str, words)])
         with pytest.raises(SystemExit) as stop:
             main()
         said = capsys.readouterr()
@@ -114,9 +114,11 @@ def test_what_is_not_the_adult_file_is_refused(tmp_path: Path, run, name: str) -
 # The experiment
 
 
-def made_up_rows(ratio: dict[str, float]) -> list[Row]:
+def made_up_rows(ratio: dict[str, float], first: dict[str, float] | None = None) -> list[Row]:
+    """``first`` has other ratios at the first epsilon."""
+    at = dict.fromkeys(EPSILONS, ratio) | {EPSILONS[0]: ratio | (first or {})}
     return [
-        {"method": m, "epsilon": e, "lost": lost, "repeat": 0, "reduction_ratio": ratio[m], "recall": 0.99}
+        {"method": m, "epsilon": e, "lost": lost, "repeat": 0, "reduction_ratio": at[e][m], "recall": 0.99}
         for m in METHODS
         for e in EPSILONS
         for lost in LOST
@@ -126,10 +128,10 @@ def made_up_rows(ratio: dict[str, float]) -> list[Row]:
 @pytest.mark.parametrize(
     ("ratios", "verdicts"),
     [
-        ((0.91, 0.93, 0.95, 0.9), ["seen", "seen"]),
-        ((0.7, 0.6, 0.8, 0.9), ["different", "not seen"]),
-        ((0.9, 0.8, 0.7, 0.9), ["not seen", "not seen"]),
-        ((0.93, 0.93, 0.93, 0.9), ["not seen", "seen"]),
+        ((0.91, 0.93, 0.95, 0.9), ["seen", "seen", "seen"]),
+        ((0.7, 0.6, 0.8, 0.9), ["seen", "not seen", "not seen"]),
+        ((0.9, 0.8, 0.7, 0.9), ["not seen", "not seen", "not seen"]),
+        ((0.93, 0.93, 0.93, 0.9), ["not seen", "not seen", "seen"]),
     ],
 )
 def test_claims_are_what_the_figures_say(ratios: tuple[float, ...], verdicts: list[str]) -> None:
@@ -140,6 +142,23 @@ def test_claims_are_what_the_figures_say(ratios: tuple[float, ...], verdicts: li
     for table in tables(rows):
         assert [row[0] for row in table.rows] == list(METHODS)
         assert {cell for row in table.rows if row[0] == PAPER[0] for cell in row[1:]} == {f"{ratios[0]:.3f} (0.990)"}
+
+
+@pytest.mark.parametrize(
+    ("first", "verdicts"),
+    [
+        ({"kd-standard": 0.92}, ["different", "seen", "seen"]),
+        ({"kd-noisymean": 0.9}, ["seen", "different", "seen"]),
+        ({"kd-standard": 0.89}, ["different", "seen", "different"]),
+        ({"privtree": 0.99}, ["seen", "seen", "seen"]),  # not of the paper
+    ],
+)
+def test_one_epsilon_makes_a_claim_different(first: dict[str, float], verdicts: list[str]) -> None:
+    rows = made_up_rows(dict(zip(METHODS, (0.91, 0.93, 0.95, 0.9), strict=True)), first)
+    said = claims(rows)
+    assert [claim.verdict for claim in said] == verdicts
+    for claim in said:
+        assert (EPSILONS[0] in claim.because.split(";")[0]) == (claim.verdict == "seen")
 
 
 def test_there_is_a_task_for_each_method_and_epsilon() -> None:
@@ -213,6 +232,48 @@ def test_a_study_goes_on_where_it_was(run, tmp_path: Path, monkeypatch) -> None:
     for name in (cut, other, gone):
         then, now = (json.loads(side[name][1])["rows"] for side in (before, after))
         assert [row["reduction_ratio"] for row in then] == [row["reduction_ratio"] for row in now]
+
+
+def results(folder: Path) -> list[dict[str, str]]:
+    rows = csv.DictReader((folder / "fig7b.csv").read_text().splitlines())
+    return [{name: value for name, value in row.items() if not name.startswith("time_")} for row in rows]
+
+
+def test_other_people_in_the_same_folder_give_other_rows(run, tmp_path: Path, monkeypatch) -> None:
+    """Files of the same name and length: the people themselves are what counts."""
+    pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")
+    monkeypatch.setattr(records, "SIZE", 400)
+    monkeypatch.setitem(EXPERIMENTS, "fig7", ("records",))  # times are of no use here
+    points = np.random.default_rng(0).random((50, 2)).tolist()
+    (tmp_path / "points.csv").write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in points))
+    words = ("fig7", "--quick", "--data", tmp_path / "points.csv", "-o", tmp_path / "study")
+    found = {}
+    for seed in (None, 1, 2):
+        people = []
+        if seed is not None:
+            (tmp_path / str(seed)).mkdir()
+            people = ["--people", tmp_path / str(seed) / "adult.data"]
+            people[1].write_text("\n".join(adult_lines(census(150, seed))))
+        status, _, err = run(*words, *people, command="reproduce")
+        assert (status, err) == (0, "")
+        found[seed] = results(tmp_path / "study")
+        report = (tmp_path / "study" / "report.md").read_text()
+        assert ("people of the file given" in report) == (seed is not None)
+        assert ("made-up people" in report) == (seed is None)
+    ratios = [[row["reduction_ratio"] for row in rows] for rows in found.values()]
+    assert ratios[0] != ratios[1] != ratios[2] != ratios[0]
+    assert run(*words, command="reproduce")[0] == 0
+    assert results(tmp_path / "study") == found[None]
+
+
+def test_people_given_are_the_parties_records() -> None:
+    people = census(90, 6)
+    made = experiment(Setting(np.zeros((0, 4)), PEOPLE, "none", quick=True, people=people))
+    left, right = made.tasks[0].run.args[:2]  # type: ignore[attr-defined]
+    assert "2 × 60 records (people of the file given)" in made.title
+    both = np.vstack([left, right[30:]])
+    assert sorted(map(tuple, both)) == sorted(map(tuple, people))
+    assert np.array_equal(left[30:], right[:30])
 
 
 def test_a_folder_that_cannot_be_made_is_refused(run, tmp_path: Path) -> None:

@@ -300,14 +300,16 @@ def _sampling_helps(error: dict[str, Floats], nodes: Floats) -> Claim:
     return Claim("Sampling improves SS.", _verdict(sample < all_rows), because)
 
 
+LITTLE = 2  # times the error
+
+
 def _sampling_costs(error: dict[str, Floats]) -> Claim:
     all_rows, sample = error["EM"].mean(0), error["EMs"].mean(0)
-    ratio = sample / all_rows
-    because = (
-        f"Error of EM and EMs: {_pairs(all_rows, sample)}: {ratio.min():.2g} to {ratio.max():.2g} times as much. "
-        "Ranks are a hundred times smaller in a sample of 1 %, and the budget is only some fifty times larger."
-    )
-    verdict = "seen" if ratio.max() < 2 else "different" if ratio.min() > 1 else "not seen"
+    ratio = sample / np.maximum(all_rows, 1e-12)
+    because = f"Error of EM and EMs: {_pairs(all_rows, sample)}: {ratio.min():.2g} to {ratio.max():.2g} times as much."
+    if ratio.max() >= LITTLE:
+        because += " In a sample of 1 % ranks are a hundred times smaller, and the budget is some fifty times larger."
+    verdict = "seen" if ratio.max() < LITTLE else "different" if ratio.min() < LITTLE else "not seen"
     return Claim("Sampling costs EM little accuracy.", verdict, because)
 
 
