@@ -32,6 +32,7 @@ EXAMPLE = (
     'Example: veilmap match clinic.csv register.csv --on age=2,hours=5 --domain "age=17:90,hours=1:99" --epsilon 1'
 )
 SECONDS_TO_MEET = 60
+NO_GAIN = "Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees."
 
 
 def match(
@@ -194,7 +195,9 @@ def _match_both(
     }
     if secure:
         met.must_be_short()
-        seconds = expected_seconds(met, measure_speed(rule, 0.4))
+    speed = measure_speed(rule) if secure or find_spec("nacl") else None  # without it there is nothing to measure
+    seconds = expected_seconds(met, speed) if speed else 0.0
+    if secure:
         typer.echo(f"{met.work:,} comparisons to make, about {seconds / 60:,.1f} minutes.", err=True)
         started = time.perf_counter()
         with progress("Comparing") as tell, _written(transcript) as book:
@@ -204,9 +207,7 @@ def _match_both(
         facts |= {"matches found securely": len(pairs), "secure pairs a second": met.work / seconds}
     else:
         _write_rows(out, ["left_row", "right_row"], found.candidates if out else None)
-    if secure or find_spec("nacl"):  # without it there is nothing to measure
-        speed = measure_speed(rule)
-        seconds = seconds if secure else expected_seconds(met, speed)
+    if speed:
         facts |= {
             "hours of comparing": seconds / 3600,
             "hours saved by blocking": (found.every / speed[0] - seconds) / 3600,
@@ -217,7 +218,7 @@ def _match_both(
         draw_match(found, plot)
     if output is Format.TABLE:
         if found.work >= found.every:
-            say("Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees.")
+            say(NO_GAIN)
         _say_width(met)
         for path, what in ((out, "matches" if secure else "candidates"), (plot, "picture"), (transcript, "transcript")):
             if path is not None:
@@ -300,7 +301,7 @@ def _kept(path: Path | None, rule: Rule, epsilon: str) -> Release | None:
 def _say_work(met: Agreement) -> None:
     say(f"{met.work:,} comparisons, in {len(met.pairs):,} pairs of boxes; about {met.expected:,} without blocking.")
     if met.work >= met.expected:
-        say("Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees.")
+        say(NO_GAIN)
 
 
 def _tickets(side: Side) -> NDArray[np.int64]:

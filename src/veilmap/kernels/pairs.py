@@ -28,15 +28,16 @@ def find_leaves(first_child: Ints, lo: Ints, hi: Ints, cells: Ints, leaf: Ints) 
 
 
 @njit(cache=True, nogil=True)
-def sweep_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, order: Ints, apart: Ints, out: Ints) -> int:
+def sweep_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints, out: Ints) -> int:
     """Fill ``out`` with the pairs of boxes no farther apart than ``apart`` along any axis; how many there are.
 
-    Ends are included. ``order`` sorts the right boxes by their lower end along the first axis. Only as many pairs
+    Ends are included. The right boxes are in order of their lower end along the first axis. Only as many pairs
     as ``out`` has room for are written.
     """
+    first, widest = right_lo[:, 0].copy(), (right_hi[:, 0] - right_lo[:, 0]).max() if len(right_lo) else 0
     found = 0
     for i in range(len(lo)):
-        for j in order:
+        for j in range(np.searchsorted(first, lo[i, 0] - apart[0] - widest), len(right_lo)):
             if right_lo[j, 0] - hi[i, 0] > apart[0]:
                 break
             close = True
@@ -53,37 +54,14 @@ def sweep_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, order: Ints,
 def close_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints) -> Ints:
     """All pairs of boxes that may hold a match, in order."""
     order = np.argsort(right_lo[:, 0], kind="stable")
+    lo, hi, right_lo, right_hi = (np.ascontiguousarray(ends) for ends in (lo, hi, right_lo[order], right_hi[order]))
     out = np.empty((1024, 2), np.int64)
-    while (found := sweep_boxes(lo, hi, right_lo, right_hi, order, apart, out)) > len(out):
+    while (found := sweep_boxes(lo, hi, right_lo, right_hi, apart, out)) > len(out):
         out = np.empty((found, 2), np.int64)
-    out = out[:found]
-    return out[np.lexsort((out[:, 1], out[:, 0]))]
-
-
-@njit(cache=True, nogil=True)
-def sweep_pairs(left: Ints, right: Ints, first: Ints, apart: Ints, out: Ints) -> int:
-    """``sweep_boxes`` for records, where ``first`` is the right's first axis and is sorted: it can begin later."""
-    found = 0
-    for i in range(len(left)):
-        for j in range(np.searchsorted(first, left[i, 0] - apart[0]), len(right)):
-            if right[j, 0] - left[i, 0] > apart[0]:
-                break
-            close = True
-            for k in range(1, left.shape[1]):
-                close = close and abs(left[i, k] - right[j, k]) <= apart[k]
-            if close:
-                if found < len(out):
-                    out[found, 0] = i
-                    out[found, 1] = j
-                found += 1
-    return found
+    left, right = out[:found, 0], order[out[:found, 1]]
+    return np.stack([left, right], axis=1)[np.lexsort((right, left))]
 
 
 def close_pairs(left: Ints, right: Ints, apart: Ints) -> Ints:
-    """All pairs of records that match."""
-    order = np.argsort(right[:, 0], kind="stable")
-    sorted_right = right[order]
-    first, out = sorted_right[:, 0].copy(), np.empty((1024, 2), np.int64)
-    while (found := sweep_pairs(left, sorted_right, first, apart, out)) > len(out):
-        out = np.empty((found, 2), np.int64)
-    return np.stack([out[:found, 0], order[out[:found, 1]]], axis=1)
+    """All pairs of records that match: boxes of one cell."""
+    return close_boxes(left, left, right, right, apart)

@@ -113,7 +113,7 @@ def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
 
 def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> Ints:
     """The left party's part: (k, 2), its own row and the other's slot, for every match among the candidates."""
-    key, found, done = secure.make_key(), [], 0
+    key, found, done, work = secure.make_key(), [], 0, met.work
     wire.send(KEY, key.public)
     with _pool() as pool, ThreadPoolExecutor(1) as post:  # lists go out while answers come in
         sending = post.submit(_send_lists, wire, side, met, key, pool)
@@ -125,7 +125,7 @@ def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[flo
                 i, j = np.nonzero(zero)
                 found.append(np.stack([side.seats[seats[i]], slots[j]], axis=1))
                 done += zero.size
-                progress(done / met.work)
+                progress(done / work)
         except BaseException:
             wire.close()  # or the lists that nobody reads would be waited for
             why = sending.exception()  # it ends with the batch it is at
@@ -194,7 +194,7 @@ def _send_lists(wire: Wire, side: Side, met: Agreement, key: secure.Key, pool: T
 
 def answer_all(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> None:
     """The right party's part."""
-    public, done = wire.receive(KEY, 32), 0
+    public, done, work = wire.receive(KEY, 32), 0, met.work
     with _pool() as pool:
         for seats, slots, low, high in met.batches():
             size = secure.SIZE * int(np.sum(high - low + 1))
@@ -205,7 +205,7 @@ def answer_all(wire: Wire, side: Side, met: Agreement, progress: Callable[[float
             ]
             wire.send(ANSWERS, b"".join(pool.map(lambda job: job(), jobs)))
             done += len(seats) * len(slots)
-            progress(done / met.work)
+            progress(done / work)
 
 
 def _answers(lists: bytes, place: Ints, misses: Ints, public: bytes) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 
 from veilmap.budget import Geometric, LevelBudget, Uniform, level_shares
 from veilmap.domain import Floats, Ints
+from veilmap.reproduce.accuracy import in_order, values
 from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task
 
@@ -94,17 +95,9 @@ def experiment(setting: Setting) -> Experiment:
     )
 
 
-def column(rows: list[Row], budget: str, kind: str) -> Floats:
-    return np.array([float(row[kind]) for row in rows if row["budget"] == budget])
-
-
-def _heights(rows: list[Row]) -> list[int]:
-    return list(dict.fromkeys(int(row["height"]) for row in rows))
-
-
 def tables(rows: list[Row]) -> list[Table]:
-    found = {(kind, budget): column(rows, budget, kind) for kind in KINDS for budget in BUDGETS}
-    header = ["Err(Q)", "budget", *(f"height {h}" for h in _heights(rows))]
+    found = {(kind, budget): values(rows, kind, budget=budget) for kind in KINDS for budget in BUDGETS}
+    header = ["Err(Q)", "budget", *(f"height {h}" for h in in_order(rows, "height"))]
     body = [[KINDS[kind], budget, *(f"{v:,.0f}" for v in line)] for (kind, budget), line in found.items()]
     for kind, words in KINDS.items():
         ratio = found[kind, "uniform"] / found[kind, "geometric"]
@@ -116,17 +109,19 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     with drawing(folder, "fig2", 1, height=3.0) as (axes,):
         for k, budget in enumerate(BUDGETS):
             look = {"color": COLOURS[k], "marker": MARKERS[k]}
-            axes.plot(_heights(rows), column(rows, budget, "formula"), label=f"{budget}, formula", **look)
-            line = column(rows, budget, "exact")
-            axes.plot(_heights(rows), line, label=f"{budget}, worst box", ls=":", mfc="white", **look)
+            axes.plot(
+                in_order(rows, "height"), values(rows, "formula", budget=budget), label=f"{budget}, formula", **look
+            )
+            line = values(rows, "exact", budget=budget)
+            axes.plot(in_order(rows, "height"), line, label=f"{budget}, worst box", ls=":", mfc="white", **look)
         axes.set(yscale="log", xlabel="height of the quadtree", ylabel="worst-case Err(Q), 16 / ε²")
         axes.legend(loc="upper left")
     return pictures(folder, "fig2")
 
 
 def claims(rows: list[Row]) -> list[Claim]:
-    ratio = {kind: column(rows, "uniform", kind) / column(rows, "geometric", kind) for kind in KINDS}
-    return [_beats(ratio, _heights(rows)), _grows(ratio, _heights(rows)), _closed_form(rows)]
+    ratio = {kind: values(rows, kind, budget="uniform") / values(rows, kind, budget="geometric") for kind in KINDS}
+    return [_beats(ratio, in_order(rows, "height")), _grows(ratio, in_order(rows, "height")), _closed_form(rows)]
 
 
 def _between(ratio: Floats, heights: Sequence[int]) -> str:
@@ -154,8 +149,10 @@ def _grows(ratio: dict[str, Floats], heights: Sequence[int]) -> Claim:
 
 
 def _closed_form(rows: list[Row]) -> Claim:
-    off = {b: float(np.abs(column(rows, b, "lemma") / column(rows, b, "formula") - 1).max()) for b in BUDGETS}
-    below = {b: column(rows, b, "exact") / column(rows, b, "formula") for b in BUDGETS}
+    off = {
+        b: float(np.abs(values(rows, "lemma", budget=b) / values(rows, "formula", budget=b) - 1).max()) for b in BUDGETS
+    }
+    below = {b: values(rows, "exact", budget=b) / values(rows, "formula", budget=b) for b in BUDGETS}
     safe = all(float(part.max()) <= 1 for part in below.values())
     verdict = "seen" if max(off.values()) < 1e-4 and safe else "different" if safe else "not seen"
     because = (

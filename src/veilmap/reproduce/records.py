@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veilmap.matching import Rule
 from veilmap.matching.blocks import Lots, leaves_only
 from veilmap.matching.found import match_sides
-from veilmap.reproduce.accuracy import LOOKS
+from veilmap.reproduce.accuracy import LOOKS, values
 from veilmap.reproduce.census import PEOPLE, THRESHOLDS, census, read_adult
 from veilmap.reproduce.figures import drawing, pictures
 from veilmap.reproduce.runner import run
@@ -98,8 +98,7 @@ def _lots(seed: int) -> Lots:
 
 
 def _mean(rows: Sequence[Row], column: str, **where: str) -> float:
-    values = [float(row[column]) for row in rows if all(row[name] == value for name, value in where.items())]
-    return float(np.mean(values))
+    return float(values(rows, column, **where).mean())
 
 
 def tables(rows: list[Row]) -> list[Table]:
@@ -128,11 +127,11 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     with drawing(folder, "fig7b", 2, shared=True) as panels:
         for axes, (lost, words) in zip(panels, LOST.items(), strict=True):
             for method in METHODS:
-                chosen = [r for r in rows if (r["method"], r["lost"]) == (method, lost)]
-                values = np.array([[r["reduction_ratio"] for r in chosen if r["epsilon"] == e] for e in EPSILONS])
+                read = partial(values, rows, "reduction_ratio", method=method, lost=lost)
+                found = np.array([read(epsilon=epsilon) for epsilon in EPSILONS])
                 colour, marker, _ = LOOKS[method]
-                axes.plot(x, values.mean(axis=1), color=colour, marker=marker, label=method)
-                axes.fill_between(x, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+                axes.plot(x, found.mean(axis=1), color=colour, marker=marker, label=method)
+                axes.fill_between(x, found.min(axis=1), found.max(axis=1), color=colour, alpha=0.2, linewidth=0)
             axes.set(xscale="log", xlabel="ε of each party", title=words, ylim=(min(0.5, axes.get_ylim()[0]), 1.01))
             axes.set_xticks(x, EPSILONS)
             axes.minorticks_off()
