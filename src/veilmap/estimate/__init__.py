@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
+from veilmap.estimate.nodes import Estimates as Estimates
 from veilmap.kernels import sweeps
 from veilmap.method import Estimate, Method
 from veilmap.tree import CutTree, Flags, RegularTree, Tree
@@ -15,21 +14,6 @@ from veilmap.vault import NoisyTree
 
 QUANTUM = 2.0**-10
 """Estimates are multiples of this, far below any noise, so that they add up without rounding."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimates:
-    """What is published of each node."""
-
-    tree: Tree
-    noisy_count: NDArray[np.int64]
-    noise_variance: NDArray[np.float64]  # of the node's own noisy count; infinite when unmeasured
-    estimate: NDArray[np.float64]
-    subtree_variance: NDArray[np.float64]  # of what the node's whole subtree says of its count
-
-    def __post_init__(self) -> None:
-        for array in (self.noisy_count, self.noise_variance, self.estimate, self.subtree_variance):
-            array.flags.writeable = False
 
 
 def least_squares(noisy: NoisyTree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -73,13 +57,7 @@ def prune(full: Estimates, below: float) -> Estimates:
     """Drop the descendants of every node whose estimate is below a threshold (section 7 of the paper)."""
     stop = (full.estimate < below) & np.isfinite(full.subtree_variance)
     tree, stays = pruned(full.tree, stop)
-    return Estimates(
-        tree,
-        full.noisy_count[stays],
-        full.noise_variance[stays],
-        full.estimate[stays],
-        full.subtree_variance[stays],
-    )
+    return full.only(tree, stays)
 
 
 def pruned(tree: Tree, stop: Flags) -> tuple[Tree, Flags]:
