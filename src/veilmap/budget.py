@@ -88,6 +88,14 @@ class Levels:
         return tuple(Fraction(s) for s in self.shares)
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Shared out by the structure itself, from noisy counts."""
+
+    def weights(self, height: int, ratio: float) -> tuple[Fraction, ...]:
+        raise BadInput("This structure does not choose its prices: give it a budget like Geometric() or Uniform().")
+
+
 def _positive(value: object) -> bool:
     return isinstance(value, Real) and math.isfinite(value) and float(value) > 0
 

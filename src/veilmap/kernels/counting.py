@@ -82,28 +82,61 @@ def follow_cuts(
 
 
 @njit(cache=True, nogil=True)
-def follow_parts(
-    cells: NDArray[np.int64],
+def part_of(
+    cells: tuple[NDArray[np.int64], ...],
+    i: int,
     lo: NDArray[np.int64],
-    hi: NDArray[np.int64],
+    width: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    j: int,
+) -> int:
+    """Which part of box ``j``, row-major, row ``i`` lies in: part k of an axis has the cells from k * width // parts on.
+
+    So it is the largest k with k * width < (cell - lo + 1) * parts. A float guesses it, whole numbers decide.
+    """
+    index = 0
+    for axis in range(parts.shape[1]):
+        w, n = width[j, axis], parts[j, axis]
+        x = (cells[axis][i] - lo[j, axis] + 1) * n
+        k = min(int(float(x) / w), n - 1)
+        while k * w >= x:
+            k -= 1
+        while (k + 1) * w < x:
+            k += 1
+        index = index * n + k
+    return index
+
+
+@njit(cache=True, nogil=True)
+def follow_parts(
+    cells: tuple[NDArray[np.int64], ...],
+    lo: NDArray[np.int64],
+    width: NDArray[np.int64],
     parts: NDArray[np.int64],
     first: int,
+    first_child: NDArray[np.int64],
     node: NDArray[np.int64],
-    index: NDArray[np.int64],
 ) -> None:
-    """Append one axis's digit to each row's ``index``: the part of its node that its cell is in.
-
-    Node ``first + j`` is [lo[j], hi[j]) and has ``parts[j]`` parts (0: it is left alone, as are nodes before
-    ``first``); part k has the cells from lo + k * width // parts on.
-    """
+    """In place: rows of node ``first + j``, if it has children, go to the one whose part of the box they lie in."""
     for i in range(len(node)):
         j = node[i] - first
-        if j < 0 or parts[j] == 0:
-            continue
-        a, width, n = lo[j], hi[j] - lo[j], parts[j]
-        k = int(float(cells[i] - a) * n / width)
-        while k > 0 and cells[i] < a + k * width // n:
-            k -= 1
-        while k < n - 1 and cells[i] >= a + (k + 1) * width // n:
-            k += 1
-        index[i] = index[i] * n + k
+        if j >= 0 and first_child[j] < first_child[j + 1]:
+            node[i] = first_child[j] + part_of(cells, i, lo, width, parts, j)
+
+
+@njit(cache=True, nogil=True)
+def tally_parts(
+    cells: tuple[NDArray[np.int64], ...],
+    lo: NDArray[np.int64],
+    width: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    first: int,
+    start: NDArray[np.int64],
+    node: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Count each row of node ``first + j``, if that has parts, once: in its part, from ``start[j]`` on."""
+    for i in range(len(node)):
+        j = node[i] - first
+        if j >= 0 and start[j] < start[j + 1]:
+            counts[start[j] + part_of(cells, i, lo, width, parts, j)] += 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from veilmap.structures.best import Best
 from veilmap.structures.cells import CellTree
-from veilmap.structures.gate import GRAINS, Budget, Gate, NodeBudget, Structure
+from veilmap.structures.gate import GRAINS, RUN, Budget, Gate, NodeBudget, Structure
 from veilmap.structures.grids import AdaptiveGrid, UniformGrid
 from veilmap.structures.kdtree import HilbertR, KdTree, middles
 from veilmap.structures.privtree import PrivTree
@@ -12,7 +13,9 @@ from veilmap.structures.workload import Workload
 
 __all__ = [
     "GRAINS",
+    "RUN",
     "AdaptiveGrid",
+    "Best",
     "Budget",
     "CellTree",
     "Gate",

@@ -15,6 +15,8 @@ from veilmap.tree import Flags, Ints, Parts, Tree
 
 GRAINS = 2**12
 """Nodes with prices of their own pay whole multiples of the budget divided by this: few different ones, exact sums."""
+RUN = 4
+"""Cells in a row whose halves are compared together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Gate:
     sample: Callable[[Fraction, Fraction, Fraction, str], Fraction]  # medians on a sample: what they may spend on it
     medians: Callable[[int, Fraction, Fraction, str], Ints]  # a private cut of every newest box, near its median
     dense: Callable[[Fraction], Flags]  # which newest boxes look dense; one price for all levels (PrivTree)
+    halves: Callable[[Ints, int, Fraction], Ints]  # how uneven newest boxes are inside, at so many scales
     grid: Callable[[Parts, Fraction], Ints]  # noisy counts of an even grid over the domain, row-major
     count: Callable[[int, Fraction], Ints]  # the noisy counts of a level; each node once
     count_leaves: Callable[[Fraction], Ints]  # the noisy counts of all leaves, wherever they are

@@ -23,6 +23,7 @@ from veilmap.tree import CutTree, Flags, Ints, Parts, RegularTree, Tree
 from veilmap.vault.dense import decay, looks_dense
 from veilmap.vault.entropy import Keys, current_keys
 from veilmap.vault.gaussian import concentrated
+from veilmap.vault.halves import uneven_halves
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.medians import exact_cuts, private_cuts
 from veilmap.vault.noise import exp_bounds
@@ -211,6 +212,20 @@ def _measure(
         said = tree.height, looks_dense(counts()[newest], tree.height, *lowering, keys)
         return said[1].copy()
 
+    def halves(depth: Ints, scales: int, part: Fraction) -> Ints:
+        """Of newest boxes, each cut into 2^depth cells an axis, and those in two; -1 leaves a box out."""
+        newest, axes = tree.level(tree.height), domain.dimensions
+        width = (tree.hi[newest] - tree.lo[newest]).min(axis=1)
+        if order is not None or depth.dtype != np.int64 or depth.shape != width.shape or not 1 <= scales <= 8:
+            raise BadInput(
+                "Halves are compared at 1 to 8 scales, and no curve; a depth is a whole number for each box."
+            )
+        side = np.where(depth < 0, 0, 2 << np.minimum(depth, 40))
+        if np.any(side > width) or np.sum(side.astype(np.float64) ** axes) > MOST_NODES:
+            raise BadInput(f"Boxes are cut into no more parts than they have cells, {MOST_NODES:.2g} in all.")
+        ledger.charge(f"halves of the boxes of level {tree.height}", price.mechanism, part)
+        return uneven_halves(in_memory().tallied(tree, side), side, axes, scales, part, price, keys)
+
     def grid(parts: Parts, part: Fraction) -> Ints:
         _must_be_parts(parts, domain)
         if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_NODES:
@@ -269,8 +284,8 @@ def _measure(
         if grain not in (None, one):
             raise BadInput("The prices of single nodes are multiples of one and the same price.")
         listed = nodes.ndim == 1 and nodes.dtype == grains.dtype == np.int64 and grains.shape == nodes.shape
-        if not listed or len(np.unique(nodes)) < len(nodes):
-            raise BadInput("Nodes to count are given once each, with one price for each, all whole numbers.")
+        if not listed or np.any(np.diff(nodes) <= 0):
+            raise BadInput("Nodes to count are given in order, once each, with one price for each, all whole numbers.")
         if not (nodes.min(initial=0) >= 0 and nodes.max(initial=0) < tree.size):
             raise BadInput(f"The nodes of this tree are 0 to {tree.size - 1}.")
         if not (grains.min(initial=1) >= 1 and grains.max(initial=1) <= GRAINS):
@@ -304,7 +319,7 @@ def _measure(
 
         return call
 
-    verbs = (refine, split, cut, shorten, follow, sample, medians, dense, grid, count, count_leaves, count_each)
+    verbs = (refine, split, cut, shorten, follow, sample, medians, dense, halves, grid, count, count_leaves, count_each)
     public: dict[str, Callable[..., Any]] = {v.__name__: v for v in (boxes, price.sharpness, *verbs)}
     public["tree"] = lambda: tree
     gate = Gate(domain, plain(delta), price.power, **{name: door(verb) for name, verb in public.items()})

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from veilmap.kernels.counting import follow_cuts, follow_parts
+from veilmap.kernels.counting import follow_cuts, follow_parts, tally_parts
 from veilmap.tree import Ints, RegularTree, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
@@ -62,12 +62,20 @@ class Rows:
 
     def split(self, grown: Tree, parts: Ints) -> None:
         """Follow ``Tree.split`` to the tree that it made."""
-        above, index = grown.level(grown.height - 1), np.zeros(len(self._node), np.int64)
-        for axis, cells in enumerate(self.cells):
-            lo, hi, n = grown.lo[above, axis].copy(), grown.hi[above, axis].copy(), parts[:, axis].copy()
-            follow_parts(cells, lo, hi, n, above.start, self._node, index)
-        moved = (self._node >= above.start) & (grown.children[self._node] > 0)
-        self._node = np.where(moved, grown.first_child[self._node] + index, self._node)
+        above = grown.level(grown.height - 1)
+        children = grown.first_child[above.start : above.stop + 1]
+        follow_parts(*self._boxes(grown, above), parts, above.start, children, self._node)
+
+    def tallied(self, tree: Tree, side: Ints) -> Ints:
+        """How many rows lie in each of the ``side`` parts an axis of the newest boxes, box after box."""
+        newest, parts = tree.level(tree.height), np.tile(side[:, None], (1, len(self.cells)))
+        start = np.concatenate([[0], np.cumsum(np.where(side > 0, np.prod(parts, axis=1), 0))])
+        counts = np.zeros(start[-1], np.int64)
+        tally_parts(*self._boxes(tree, newest), parts, newest.start, start, self._node, counts)
+        return counts
+
+    def _boxes(self, tree: Tree, nodes: slice) -> tuple[tuple[Ints, ...], Ints, Ints]:
+        return tuple(self.cells), tree.lo[nodes], tree.hi[nodes] - tree.lo[nodes]
 
     def counts(self, size: int) -> Ints:
         """How many rows each node has that no child of it has."""

@@ -1,0 +1,53 @@
+"""How unlike neighbouring children of one box are, beyond noise and chance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def grid_sides(lo: Ints, first: int, last: int, side: Ints) -> None:
+    """How many of the children ``first : last`` stand along each axis; they are a grid in row-major order."""
+    axes = lo.shape[1]
+    rest = last - first
+    for k in range(axes):
+        stride = 1
+        while stride < rest and lo[first + stride, k] == lo[first, k]:
+            stride += 1
+        side[k] = rest // stride
+        rest = stride
+
+
+@njit(cache=True, nogil=True)
+def add_contrasts(first_child: Ints, lo: Ints, count: Floats, noise: Floats, pairs: Floats, unlike: Floats) -> None:
+    """For pairs of adjacent siblings whose sum stands out from its noise, by the power of 2 of their mean: how many,
+    and Σ ((a − b)² − noise) / (2 sum)² − 1 / (4 sum), the squared relative difference less noise and chance.
+
+    Box j has the children ``first_child[j] : first_child[j + 1]``; each of their counts has the variance ``noise[j]``.
+    """
+    axes = lo.shape[1]
+    side = np.empty(axes, np.int64)
+    for j in range(len(first_child) - 1):
+        a, b = first_child[j], first_child[j + 1]
+        if b - a < 2:
+            continue
+        grid_sides(lo, a, b, side)
+        stride, enough = b - a, 4 * math.sqrt(2 * noise[j])
+        for k in range(axes):
+            stride //= side[k]
+            for c in range(a, b):
+                if (c - a) // stride % side[k] == side[k] - 1:
+                    continue
+                total = count[c] + count[c + stride]
+                if total > enough and total > 0:
+                    kind = min(int(math.log2(max(total / 2, 1.0))), len(pairs) - 1)
+                    apart = count[c] - count[c + stride]
+                    pairs[kind] += 1
+                    unlike[kind] += (apart * apart - 2 * noise[j]) / (4 * total * total) - 1 / (4 * total)
