@@ -6,6 +6,7 @@ Queries are rows of ``[lo of each axis, hi of each axis]``.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
@@ -57,13 +58,67 @@ def follow_cuts(cells, at, first, first_child, node):
     ]
 
 
-def follow_parts(cells, lo, hi, parts, first, node, index):
-    """One more digit for rows of nodes that have been split: the part of their node that they lie in."""
-    boxes = list(zip(lo, hi, parts, strict=True))
+def place_in_box(row, lo, width, parts):
+    """Which part of a box, row-major, the cells of a row lie in."""
+    digits = [part_of(c, a, a + w, n) for c, a, w, n in zip(row, lo, width, parts, strict=True)]
+    return int(np.ravel_multi_index(digits, parts))
+
+
+def follow_parts(rows, lo, width, parts, first, first_child, node):
+    """Rows of nodes that have been split go to the child whose part of the box they lie in; all others stay."""
     return [
-        i if v < first or not boxes[v - first][2] else i * boxes[v - first][2] + part_of(c, *boxes[v - first])
-        for c, v, i in zip(cells, node, index, strict=True)
+        v
+        if v < first or not children(first_child, v - first)
+        else children(first_child, v - first)[place_in_box(row, *(box[v - first] for box in (lo, width, parts)))]
+        for row, v in zip(rows, node, strict=True)
     ]
+
+
+def tally_parts(rows, lo, width, parts, first, start, node):
+    """How many rows lie in each part of each box that has parts, box after box."""
+    newest = [(row, v - first) for row, v in zip(rows, node, strict=True) if v >= first]
+    return tally(
+        [start[j] + place_in_box(row, lo[j], width[j], parts[j]) for row, j in newest if parts[j].all()], start[-1]
+    )
+
+
+def contrasts(grids, axes, run, scales):
+    """Σ |first halves − second halves| of runs of cells, by scale: cells of 2 parts a side, of 4, … of each grid.
+
+    A run is up to ``run`` cells in a row along the last axis, or the one before when that is the axis of the halves.
+    """
+    out = [0] * scales
+    for grid, scale, axis in itertools.product(grids, range(scales), range(axes)):
+        wide = 2 << scale
+        if len(grid) < wide:
+            continue
+        runs, beside = Counter(), axes - 1 if axis < axes - 1 else axes - 2
+        for part, count in np.ndenumerate(grid):
+            cell = [p // wide for p in part]
+            if axes > 1:
+                cell[beside] //= run
+            runs[tuple(cell)] += int(count) * (1 if part[axis] % wide < wide // 2 else -1)
+        out[scale] += sum(map(abs, runs.values()))
+    return out
+
+
+def unlike_siblings(tree, count, noise, kinds):
+    """Of adjacent children of boxes above the newest level, by the power of 2 of their mean: how many pairs stand out
+    from their noise, and the sum of their squared relative differences beyond noise and chance."""
+    pairs, unlike = np.zeros(kinds), np.zeros(kinds)
+    above, first = tree.level(tree.height - 1), tree.level_start[-2]
+    for j, v in enumerate(range(above.start, above.stop)):
+        below = children(tree.first_child, v)
+        for a, b in itertools.combinations(below, 2):
+            differ = [k for k in range(tree.lo.shape[1]) if tree.lo[a, k] != tree.lo[b, k]]
+            if len(differ) != 1 or tree.hi[a, differ[0]] != tree.lo[b, differ[0]]:
+                continue
+            x, y = count[a - first], count[b - first]
+            if x + y > max(4 * math.sqrt(2 * noise[j]), 0):
+                kind = min(int(math.log2(max((x + y) / 2, 1))), kinds - 1)
+                pairs[kind] += 1
+                unlike[kind] += ((x - y) ** 2 - 2 * noise[j]) / (2 * (x + y)) ** 2 - 1 / (4 * (x + y))
+    return pairs, unlike
 
 
 def tally(index, size):

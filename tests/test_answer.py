@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import naive
 import veilmap as vm
 from test_kernels import random_queries
-from veilmap.answer import WORTH_TABLES, Answerer, multiplier, reach
+from veilmap.answer import WORTH_TABLES, Answerer, reach
+from veilmap.intervals import half_widths, quantiles
 from veilmap.method import METHODS
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree
@@ -151,8 +152,8 @@ KD = "kd-hybrid"
 
 def test_errors_are_worked_out_when_someone_looks_and_then_kept(monkeypatch):
     worked = []
-    plain = Answerer._variances
-    monkeypatch.setattr(Answerer, "_variances", lambda *a: worked.append(1) or plain(*a))
+    plain = Answerer._consistent_errors
+    monkeypatch.setattr(Answerer, "_consistent_errors", lambda *a: worked.append(1) or plain(*a))
     got = released(KD, 2).count(random_queries(1, 2, np.linspace(0, 1, 9)))
     assert (got.estimate.dtype, got.confidence, worked) == (np.float64, 0.95, [])
     assert got.high is got.high
@@ -228,6 +229,11 @@ def test_trees_whose_boxes_overlap_are_walked():
 # Intervals
 
 
+def multiplier(confidence):
+    """How many standard errors make an interval when noise is all of the error."""
+    return max(quantiles(confidence))
+
+
 def test_intervals_reach_one_more_than_the_errors_or_nowhere():
     assert reach(np.array([0.0, 1.0, 10.0]), 0.9).tolist() == [0, 1 + multiplier(0.9), 1 + 10 * multiplier(0.9)]
 
@@ -236,7 +242,7 @@ def test_intervals_reach_one_more_than_the_errors_or_nowhere():
 @given(seed=st.integers(0, 2**32 - 1), confidence=st.floats(0.01, 0.999))
 def test_intervals_hold_the_estimate_and_are_cut_at_zero(method, seed, confidence):
     got = released(method, 2).count(random_queries(seed, 2, np.sort(np.random.default_rng(seed).random(9))), confidence)
-    half = np.where(got.stderr > 0, multiplier(confidence) * got.stderr + 1, 0)
+    half = half_widths(got.estimate, *got._parts, confidence)
     assert np.all((got.low <= np.maximum(got.estimate, 0)) & (np.maximum(got.estimate, 0) <= got.high))
     assert got.low == pytest.approx(np.maximum(got.estimate - half, 0))
     assert got.high == pytest.approx(np.maximum(got.estimate + half, 0))

@@ -25,10 +25,14 @@ FURTHER = [
     SOURCE / f"{name}.py"
     for name in (
         "kernels/centres",
+        "kernels/contrasts",
         "kernels/curves",
+        "kernels/ranks",
         "kernels/smooth",
         "vault/dense",
+        "vault/exponential",
         "vault/gaussian",
+        "vault/halves",
         "vault/median",
         "vault/medians",
         "vault/sampling",
@@ -37,7 +41,7 @@ FURTHER = [
 ]
 CORE = [
     *(path for path in sorted((SOURCE / "vault").glob("*.py")) if path not in FURTHER),
-    *(SOURCE / name for name in ("amounts.py", "tree.py", "kernels/counting.py", "kernels/ranks.py")),
+    *(SOURCE / name for name in ("amounts.py", "tree.py", "kernels/counting.py")),
 ]
 ENGINES = sorted((SOURCE / "engines").glob("*.py"))
 MOST_LINES = 1000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +22,14 @@ from veilmap.budget import Levels
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.method import METHODS, Method, Noise
-from veilmap.structures import KdTree, Quadtree
+from veilmap.structures import Gate, KdTree, Quadtree
 from veilmap.testing import fixed_entropy
 from veilmap.tree import Tree
 from veilmap.vault import NoisyTree, Sealed, measure
 from veilmap.vault.dense import decay
 from veilmap.vault.exponential import exponential_cuts
 from veilmap.vault.gaussian import concentrated, discrete_gaussian
+from veilmap.vault.halves import uneven_halves
 from veilmap.vault.noise import discrete_laplace
 from veilmap.vault.rows import Rows
 from veilmap.vault.sampling import inner_epsilon
@@ -204,6 +206,15 @@ def dense_noise_a_quarter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("veilmap.vault.gate.decay", quarter)
 
 
+def halves_of_one_axis(patch: pytest.MonkeyPatch) -> None:
+    """Noise as if a row changed the halves along one axis only."""
+
+    def careless(grid: Ints, side: Ints, axes: int, scales: int, part: Fraction, *rest: Any) -> Ints:
+        return uneven_halves(grid, side, axes, scales, axes * part, *rest)
+
+    patch.setattr("veilmap.vault.gate.uneven_halves", careless)
+
+
 def no_cap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rows, "capped", lambda self, most, keys: self)
 
@@ -218,12 +229,31 @@ def sample_worth_too_much(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("veilmap.vault.gate.inner_epsilon", lambda rate, part: 3 * inner_once(rate, part))
 
 
+# --- a structure of halves ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Halved:
+    """As many leaves as the noisy sum of its halves says."""
+
+    height = None
+
+    def nodes(self, dimensions: int) -> None:
+        return None
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
+        uneven = int(gate.halves(np.array([0]), 1, MOST * epsilon)[0])
+        gate.split(np.array([[min(max(8 + uneven, 1), 32), 1]]))
+        gate.count_leaves(LITTLE * epsilon)
+
+
 # --- counts -------------------------------------------------------------------------------------------------------
 
 FLAT = {"axes": 2, "bits": 2}
 COUNTS = {
     # As they are in the registry: a noisy root chooses the height of quadtrees and the cells of grids. What
     # quad-post and quad-opt add to the two others is made of noisy counts alone.
+    "best": Audit(METHODS["best"], **FLAT),
     "quad-baseline": Audit(METHODS["quad-baseline"], **FLAT),
     "quad-geo": Audit(METHODS["quad-geo"], **FLAT),
     "quad-post": Audit(METHODS["quad-post"], **FLAT),
@@ -353,6 +383,13 @@ CUTS: dict[str, tuple[Audit, tuple[Break, ...]]] = {
         ),
         (no_sample,),
     ),
+    # 199 rows in all get a second look, at the domain whole, and 200 are split at once.
+    "best": (
+        Audit(METHODS["best"], first_level, **FLAT, both=199, settings=(("veilmap.structures.best.TOTAL", 95),)),
+        (half_the_noise,),
+    ),
+    # A row of none changes the halves along both axes, and those of what is released here are all it says.
+    "halves": (Audit(Method(structure=Halved()), size, axes=2, bits=5, runs=1000), (halves_of_one_axis,)),
 }
 
 

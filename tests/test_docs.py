@@ -323,7 +323,7 @@ def test_the_header_of_a_release_fits_the_schema(axes: int, how: dict[str, Any],
     ("place", "value"),
     [
         (("format",), "1"),
-        (("format",), 2),
+        (("format",), 3),
         (("domain", "axes"), []),
         (("domain", "axes", 0, "lo"), "0"),
         (("domain", "bits"), 32),

@@ -19,7 +19,7 @@ HEIGHTS = {1: 4, 2: 2, 3: 1}
 AXES = st.sampled_from(sorted(HEIGHTS))
 SEEDS = st.integers(0, 2**32 - 1)
 THRESHOLDS = st.sampled_from([-1e9, -30.0, 0, 30.0, 1e9])
-BOTH = pytest.mark.parametrize("kind", Estimate)
+EVERY = pytest.mark.parametrize("kind", Estimate)
 
 
 def noisy_tree(axes, seed):
@@ -58,7 +58,7 @@ def test_noisy_counts_are_published_as_they_are_and_unmeasured_nodes_have_none(a
     assert np.array_equal(got, np.where(measured, noisy.noisy_count, np.nan), equal_nan=True)
 
 
-@BOTH
+@EVERY
 @given(axes=AXES, seed=SEEDS, below=THRESHOLDS)
 def test_pruning_drops_exactly_what_lies_below_a_node_under_the_threshold(kind, axes, seed, below):
     noisy = noisy_tree(axes, seed)
@@ -98,7 +98,7 @@ def test_a_pruned_inconsistent_tree_answers_by_the_canonical_range_query(axes, s
         assert got.stderr[q] ** 2 == pytest.approx(variance, rel=1e-9, abs=1e-9)
 
 
-@BOTH
+@EVERY
 def test_a_threshold_above_everything_leaves_the_root_alone(kind):
     noisy = noisy_tree(2, 5)
     noisy.noise_variance[0] = 1.0

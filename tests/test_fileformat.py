@@ -1,6 +1,7 @@
 """The release file: identity, openness to other programs, refusal of what is not sound."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import veilmap as vm
 from veilmap import fileformat
 from veilmap.curve import CurveTree
-from veilmap.errors import BadInput, NewerVersion, ReleaseFileError
+from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError
 from veilmap.structures import HilbertR, Workload
 from veilmap.testing import fixed_entropy
 
@@ -30,7 +31,26 @@ def made(axes=2, **options):
     return vm.release(points, domain, epsilon=1, **options)
 
 
+def uneven(axes=2, slopes=True, **options):
+    """A release with numbers inside its leaves, whatever its method has of its own."""
+    release = made(axes, **options)
+    leaf, rng = release.estimates.tree.is_leaf, np.random.default_rng(3)
+    slope = np.where(leaf[:, None], rng.normal(0, 9, (len(leaf), axes)).round(1), 0.0)  # with a negative zero
+    unevenness = np.where(leaf, 2.0 ** (rng.integers(-9, 60, len(leaf)) / 4), 0.0)
+    unevenness[-1] = 0
+    return replace(
+        release, estimates=replace(release.estimates, slope=slope if slopes else None, unevenness=unevenness)
+    )
+
+
 RELEASES = {
+    "slopes": lambda: uneven(method="adaptive-grid"),
+    "slopes, one axis": lambda: uneven(axes=1, height=5),
+    "slopes in space": lambda: uneven(axes=3, height=2, method="kd-hybrid"),
+    "slopes, pruned": lambda: uneven(height=4, prune=20),
+    "unevenness": lambda: uneven(slopes=False, height=3),
+    "unevenness of a curve": lambda: uneven(slopes=False, height=3, method="hilbert-r"),
+    "unevenness, inconsistent": lambda: uneven(slopes=False, height=3, method="quad-geo", prune=20),
     "quad-opt": lambda: made(height=4),
     "default height": made,
     "pruned": lambda: made(height=5, prune=20),
@@ -76,6 +96,10 @@ def test_save_load_save_is_the_identity(make, tmp_path):
     assert loaded.nodes.equals(release.nodes)
     for name in ("noisy_count", "noise_variance", "estimate", "subtree_variance"):
         np.testing.assert_array_equal(getattr(loaded.estimates, name), getattr(release.estimates, name))
+    for name in ("slope", "unevenness"):
+        ours, theirs = getattr(release.estimates, name), getattr(loaded.estimates, name)
+        assert (ours is None) == (theirs is None)
+        assert ours is None or ours.tobytes() == theirs.tobytes()  # zeros with their signs, too
     for name in ("lo", "hi", "children", "level_start"):
         np.testing.assert_array_equal(getattr(loaded.estimates.tree, name), getattr(release.estimates.tree, name))
     lo, hi = release.domain.lo, release.domain.hi
@@ -83,6 +107,7 @@ def test_save_load_save_is_the_identity(make, tmp_path):
     before, after = release.count(boxes), loaded.count(boxes)
     np.testing.assert_array_equal(before.estimate, after.estimate)
     np.testing.assert_array_equal(before.stderr, after.stderr)
+    np.testing.assert_array_equal(before.high, after.high)
     if isinstance(release.estimates.tree, CurveTree):
         ours, theirs = release.estimates.tree, loaded.estimates.tree
         assert (theirs.order, theirs.bits, theirs.axes) == (ours.order, ours.bits, ours.axes)
@@ -142,6 +167,84 @@ def test_an_axis_may_have_the_name_of_a_column(tmp_path):
     assert np.array_equal(vm.load(tmp_path / "r.parquet").estimates.tree.lo, release.estimates.tree.lo)
 
 
+def test_slopes_and_edges_are_told_apart_whatever_the_axes_are_called(tmp_path):
+    domain = vm.Domain({"x": (0, 1), "x_low": (0, 2), "x_slope": (0, 4)})
+    release = vm.release(RNG.random((500, 3)), domain, 1, "kd-hybrid", 2)
+    slope = np.where(release.estimates.tree.is_leaf[:, None], RNG.random((release.estimates.tree.size, 3)), 0)
+    release = replace(release, estimates=replace(release.estimates, slope=slope))
+    release.save(tmp_path / "r.parquet")
+    loaded = vm.load(tmp_path / "r.parquet").estimates
+    assert np.array_equal(loaded.slope, slope)
+    assert np.array_equal(loaded.tree.hi, release.estimates.tree.hi)
+
+
+def test_only_leaves_have_slopes_and_unevenness(tmp_path):
+    uneven(method="adaptive-grid").save(tmp_path / "r.parquet")
+    rows = pq.read_table(tmp_path / "r.parquet").to_pandas()
+    for name in ("x_slope", "y_slope", "unevenness"):
+        assert (rows[name].notna() == rows["leaf"]).all()
+    plain = made(height=2)
+    plain = replace(plain, estimates=replace(plain.estimates, slope=None, unevenness=None))
+    assert not {"x_slope", "y_slope", "unevenness"} & set(plain.nodes.column_names)
+
+
+def test_the_density_in_a_leaf_is_what_the_columns_say(tmp_path):
+    """From the file alone, as docs/format.md has it."""
+    release = uneven(method="adaptive-grid")
+    release.save(tmp_path / "r.parquet")
+    rows = pq.read_table(tmp_path / "r.parquet").to_pandas()
+    leaf = rows[rows.leaf].iloc[7]
+    box = leaf["bbox"]
+    for u in (0.25, 0.5, 1.0):  # the part below u along x
+        edge = box["xmin"] + u * (box["xmax"] - box["xmin"])
+        got = release.count([box["xmin"], box["ymin"], edge, box["ymax"]])
+        assert got.estimate[0] == pytest.approx(u * (leaf.estimate + leaf.x_slope * (u / 2 - 1 / 2)), abs=1e-6)
+        assert got._parts.uneven[0] == pytest.approx(u * (1 - u) * leaf.unevenness, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0, None])
+@pytest.mark.parametrize("column", ["unevenness", "x_slope"])
+def test_crafted_numbers_of_leaves_are_refused(column, value, tmp_path):
+    path = tmp_path / "r.parquet"
+    uneven(method="adaptive-grid").save(path)
+    table, release = pq.read_table(path), vm.load(path)
+    numbers = table[column].to_pylist()
+    numbers[-5] = value
+    place = table.column_names.index(column)
+    fileformat.write(path, table.set_column(place, column, pa.array(numbers, pa.float64())), *rest(release))
+    if (column, value) == ("x_slope", -1.0):
+        assert vm.load(path).estimates.slope[-5, 0] == -1
+    else:
+        with pytest.raises(Damaged):
+            vm.load(path)
+
+
+def test_crafted_numbers_of_inner_nodes_are_not_believed(tmp_path):
+    path = tmp_path / "r.parquet"
+    uneven(method="adaptive-grid").save(path)
+    table, release = pq.read_table(path), vm.load(path)
+    for column in ("unevenness", "x_slope"):
+        numbers = [1e300, *table[column].to_pylist()[1:]]
+        table = table.set_column(table.column_names.index(column), column, pa.array(numbers, pa.float64()))
+    fileformat.write(path, table, *rest(release))
+    assert vm.load(path).estimates.unevenness[0] == 0
+    assert not vm.load(path).estimates.slope[0].any()
+
+
+@pytest.mark.parametrize("kind", ["missing", "text"])
+def test_crafted_columns_of_slopes_are_refused(kind, tmp_path):
+    path = tmp_path / "r.parquet"
+    uneven(method="adaptive-grid").save(path)
+    table, release = pq.read_table(path), vm.load(path)
+    place = table.column_names.index("y_slope")
+    table = table.remove_column(place)
+    if kind == "text":
+        table = table.add_column(place, "y_slope", pa.array(["steep"] * table.num_rows))
+    fileformat.write(path, table, *rest(release))
+    with pytest.raises(Damaged):
+        vm.load(path)
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "release.parquet"
@@ -190,7 +293,7 @@ def test_pyarrow_reads_it_and_its_promise(file):
     table = pq.read_table(file)
     assert table.num_rows == 1 + 4 + 16 + 64
     header = json.loads(table.schema.metadata[b"veilmap"])
-    assert header["format"] == 1
+    assert header["format"] == 2
     assert header["privacy"]["epsilon_exact"] == "1"
     geo = json.loads(table.schema.metadata[b"geo"])
     assert geo["version"] == "1.1.0"
@@ -232,8 +335,8 @@ def rewritten(file, header):
 
 
 def test_a_newer_format_says_so(file):
-    rewritten(file, {"format": 2})
-    with pytest.raises(NewerVersion, match=r"has format 2; this veilmap reads up to 1: pip install --upgrade"):
+    rewritten(file, {"format": 3})
+    with pytest.raises(NewerVersion, match=r"has format 3; this veilmap reads up to 2: pip install --upgrade"):
         vm.load(file)
 
 
@@ -308,6 +411,19 @@ def test_golden_files_still_say_the_same(name, request):
     answers = release.count(said["boxes"])
     assert answers.estimate.tolist() == pytest.approx(said["estimate"], rel=1e-12)
     assert answers.stderr.tolist() == pytest.approx(said["stderr"], rel=1e-12)
+    assert not release.privacy.private
+    assert (release.estimates.slope, release.estimates.unevenness) == (None, None)
+
+
+def test_a_golden_file_of_format_2_still_says_the_same(request):
+    """Its errors are kept by their parts: how these make an interval may get better."""
+    folder = request.path.parent / "golden"
+    release, said = vm.load(folder / "slopes.parquet"), json.loads((folder / "slopes.json").read_text())
+    answers = release.count(said["boxes"])
+    assert answers.estimate.tolist() == pytest.approx(said["estimate"], rel=1e-12)
+    for name, values in said["errors"].items():
+        assert getattr(answers._parts, name).tolist() == pytest.approx(values, rel=1e-9)
+    assert max(said["errors"]["cut"]) > 3
     assert not release.privacy.private
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import naive
 from test_tree import SIDE, regular_trees, trees
 from veilmap.kernels import boxes, counting, painting, reading, sweeps
-from veilmap.tree import RegularTree
+from veilmap.tree import RegularTree, frozen
 
 SEEDS = st.integers(0, 2**32 - 1)
 QUANTUM = 2.0**-10
@@ -107,27 +107,52 @@ def test_follow_cuts_sends_each_row_of_a_cut_node_to_its_side(seed, first):
     assert node.tolist() == expected
 
 
-@given(SEEDS, st.integers(0, 4), st.sampled_from([1, 2, 7, 60]))
-def test_follow_parts_appends_the_part_of_each_row_of_a_split_node(seed, first, most):
-    cells, lo, hi, node, rng = random_rows(seed)
-    parts, index, node = rng.integers(0, most + 1, len(lo)), rng.integers(0, 100, len(cells)), node + first
-    above = 10 if first else 0  # rows of leaves further up
-    node[:above] = rng.integers(0, max(first, 1), above)
-    expected = naive.follow_parts(cells, lo, hi, parts, first, node, index.tolist())
-    counting.follow_parts(cells, lo, hi, parts, first, node, index)
-    assert index.tolist() == expected
+def random_parts(seed, axes, first, most, rows=40, nodes=5, side=40):
+    """Boxes cut into parts along every axis, some not at all and some empty; and rows in those that are not empty.
+
+    Some rows are in nodes before ``first``, further up.
+    """
+    rng = np.random.default_rng(seed)
+    lo, hi = np.sort(rng.integers(0, side + 1, (2, nodes, axes)), axis=0)
+    hi[0] = np.maximum(hi[0], lo[0] + 1)
+    box = rng.choice(np.flatnonzero((hi > lo).all(axis=1)), rows)
+    parts = rng.integers(1, most + 1, lo.shape)
+    parts[rng.random(nodes) < 0.3, rng.integers(axes)] = 0
+    node = np.where(rng.random(rows) < 0.2, rng.integers(-first, 0, rows) if first else box, box) + first
+    return rng.integers(lo[box], hi[box]), frozen(lo), hi - lo, parts, node
+
+
+@given(SEEDS, st.integers(1, 4), st.integers(0, 4), st.sampled_from([1, 2, 7, 60]))
+def test_follow_parts_sends_each_row_of_a_split_node_to_its_child(seed, axes, first, most):
+    rows, lo, width, parts, node = random_parts(seed, axes, first, most)
+    first_child = frozen(np.concatenate([[0], np.cumsum(np.prod(parts, axis=1))]) + first + len(lo))
+    expected = naive.follow_parts(rows, lo, width, parts, first, first_child, node.tolist())
+    counting.follow_parts(columns(rows), lo, width, parts, first, first_child, node)
+    assert node.tolist() == expected
+
+
+@given(SEEDS, st.integers(1, 4), st.integers(0, 4), st.sampled_from([1, 2, 7]))
+def test_tally_parts_counts_each_row_once_where_it_lies(seed, axes, first, most):
+    rows, lo, width, parts, node = random_parts(seed, axes, first, most)
+    start = np.concatenate([[0], np.cumsum(np.prod(parts, axis=1))])
+    counts = np.zeros(start[-1], np.int64)
+    counting.tally_parts(columns(rows), lo, width, parts, first, start, node, counts)
+    assert counts.tolist() == naive.tally_parts(rows, lo, width, parts, first, start, node.tolist())
+
+
+def columns(rows):
+    return tuple(np.ascontiguousarray(axis) for axis in rows.T)
 
 
 @given(SEEDS, st.sampled_from([3, 1000, 2**20 + 7, 2**31 - 1, 2**31]))
-def test_follow_parts_is_right_to_the_cell_in_the_largest_boxes(seed, parts):
+def test_part_of_is_right_to_the_cell_in_the_largest_boxes(seed, parts):
     """Its guess is a float; the cells at the borders of parts are where a rounding would show."""
     rng, width = np.random.default_rng(seed), 2**31
     k = rng.integers(0, parts, 40)
     cells = np.concatenate([k * width // parts, (k + 1) * width // parts - 1])
-    index = np.zeros(len(cells), np.int64)
-    one = (np.array([n]) for n in (0, width, parts))
-    counting.follow_parts(cells, *one, 0, np.zeros(len(cells), np.int64), index)
-    for cell, part in zip(cells.tolist(), index.tolist(), strict=True):
+    lo, wide, cut = (np.array([[n]]) for n in (0, width, parts))
+    found = [counting.part_of((cells,), i, frozen(lo), wide, cut, 0) for i in range(len(cells))]
+    for cell, part in zip(cells.tolist(), found, strict=True):
         assert part * width // parts <= cell < (part + 1) * width // parts
 
 

@@ -64,10 +64,13 @@ def random_estimates(tree, seed):
 
 
 def answers(tree, value, v, queries):
-    table = marginals.add_up(tree.first_child, tree.lo, tree.hi, value, v)
-    count, variance = np.empty(len(queries)), np.empty(len(queries))
+    grouped = marginals.group(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
+    table = marginals.add_up(grouped, value)
+    count, variance, uneven, cut = np.empty((4, len(queries)))
     lookups.count_boxes(table, queries, count)
-    lookups.box_variances(table, queries, variance)
+    lookups.box_errors(table, marginals.add_errors(grouped, v), queries, variance, uneven, cut)
+    assert not uneven.any()
+    assert not cut.any()
     return count, variance
 
 

@@ -19,7 +19,7 @@ from test_smooth import SETS, eighty_twenty
 from veilmap.kernels import centres, ranks
 from veilmap.kernels.counting import find_cells, follow_cuts, follow_parts
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree, Tree
+from veilmap.tree import CutTree, RegularTree, Tree, frozen
 from veilmap.vault import exponential, median, medians
 from veilmap.vault.entropy import FixedKeys, RandomBits
 from veilmap.vault.exponential import uniform_below
@@ -714,23 +714,28 @@ def test_follow_cuts(data) -> None:
 
 @given(st.data())
 def test_follow_parts(data) -> None:
+    """Two axes, the second cut in 3: its cells, and rows at the edges of parts of the first."""
     boxes = data.draw(st.lists(st.tuples(st.integers(0, 2**29), st.integers(1, 2**29)), min_size=1, max_size=4))
-    parts, rows = [data.draw(st.integers(0, 40)) for _ in boxes], [(-1, 5)]
+    parts, rows = [data.draw(st.integers(0, 40)) for _ in boxes], [(-1, 5, 1)]
     for j, (lo, width) in enumerate(boxes):
         n = max(parts[j], 1)
         edge = st.integers(0, n - 1).map(lambda k, lo=lo, width=width, n=n: lo + k * width // n)
-        rows += [(j, c) for c in data.draw(st.lists(st.integers(lo, lo + width - 1) | edge, max_size=8))]
+        cells = st.tuples(st.integers(lo, lo + width - 1) | edge, st.integers(0, 2))
+        rows += [(j, *some) for some in data.draw(st.lists(cells, max_size=8))]
     first = 7
-    node, index = np.array([first + j for j, _ in rows], np.int64), np.arange(len(rows))
-    lo, hi = np.array([a for a, _ in boxes]), np.array([a + w for a, w in boxes])
-    follow_parts(np.array([c for _, c in rows], np.int64), lo, hi, np.array(parts), first, node, index)
-    for i, (j, c) in enumerate(rows):
+    node = np.array([first + j for j, _, _ in rows], np.int64)
+    lo, width = (np.array([[box[k], 3 * k] for box in boxes]) for k in (0, 1))
+    cut = np.array([[n, 3] for n in parts])
+    first_child = frozen(np.cumsum([100, *(3 * n for n in parts)]))
+    cells = tuple(np.array([row[k] for row in rows], np.int64) for k in (1, 2))
+    follow_parts(cells, frozen(lo), width, cut, first, first_child, node)
+    for found, (j, x, y) in zip(node.tolist(), rows, strict=True):
         if j < 0 or parts[j] == 0:
-            assert index[i] == i
+            assert found == first + j
             continue
-        (a, width), n = boxes[j], parts[j]
-        (k,) = (k for k in range(n) if a + k * width // n <= c < a + (k + 1) * width // n)
-        assert index[i] == i * n + k
+        (a, w), n = boxes[j], parts[j]
+        (k,) = (k for k in range(n) if a + k * w // n <= x < a + (k + 1) * w // n)
+        assert found == 100 + 3 * sum(parts[:j]) + 3 * k + y
 
 
 odd = st.floats(allow_nan=True, allow_infinity=True) | st.floats(-3, 9) | st.sampled_from([-1.0, 5.0, 2.0, 4.9999])

@@ -117,6 +117,7 @@ def test_json_names_each_part_and_its_configuration():
         "noise": "discrete-laplace",
         "estimate": "least-squares",
         "prune_below": 8,
+        "slopes": False,
     }
 
 

@@ -1,17 +1,32 @@
 """Predictions before the budget is spent, and maps after."""
 
+import json
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.answer import reach
+from veilmap import plan as planning
+from veilmap.answer import Answerer
+from veilmap.cli import main
 from veilmap.errors import BadInput, TooLarge
-from veilmap.method import METHODS
-from veilmap.plan import SIDES, plan
+from veilmap.method import METHODS, Method
+from veilmap.plan import ROUND_EPSILONS, SIDES, plan, plan_within
 from veilmap.plot import density_image, draw_map
+from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 4), "y": (0, 4)})
 RNG = np.random.default_rng(2)
+
+
+def noise_alone(release: vm.Release, boxes: object) -> np.ndarray:
+    """The standard errors of a release, without what is guessed of cut cells."""
+    nodes = replace(release.estimates, unevenness=None)
+    return Answerer(release.domain, nodes, release.method["estimate"] != "noisy-counts").count(boxes, 0.95).stderr
 
 
 QUADTREES = [name for name in METHODS if name.startswith("quad-")]
@@ -24,7 +39,7 @@ def test_a_plan_predicts_the_standard_error_of_every_box(method, axes):
     boxes = np.sort(RNG.random((20, 2, axes)), axis=1).reshape(20, -1)
     release = vm.release(RNG.random((500, axes)), domain, epsilon=0.7, method=method, height=3)
     predicted = plan(domain, 0.7, method, height=3).stderr(boxes)
-    np.testing.assert_allclose(predicted, release.count(boxes).stderr, rtol=1e-12)
+    np.testing.assert_allclose(predicted, noise_alone(release, boxes), rtol=1e-12)
 
 
 COMPLETE = ["kd-standard", "kd-hybrid", "kd-noisymean", "hilbert-r", "kd-true", "kd-pure"]
@@ -57,27 +72,29 @@ def test_a_plan_of_a_tree_that_follows_the_data_has_its_size_and_the_error_of_th
     everywhere = [0] * axes + [1] * axes
     tree = release.estimates.tree
     whole = (tree.hi > tree.lo).all()  # boxes without cells hold nothing for sure, and cost nothing
-    np.testing.assert_allclose(made.stderr(everywhere), release.count(everywhere).stderr, rtol=1e-12 if whole else 0.2)
+    np.testing.assert_allclose(made.stderr(everywhere), noise_alone(release, everywhere), rtol=1e-12 if whole else 0.2)
 
 
 def test_a_plan_without_a_height_takes_a_guess_of_the_rows():
-    release = vm.release(RNG.random((50_000, 2)) * 4, SQUARE, epsilon=1)
-    made = plan(SQUARE, 1, rows=50_000)
+    release = vm.release(RNG.random((50_000, 2)) * 4, SQUARE, epsilon=1, method="quad-opt")
+    made = plan(SQUARE, 1, "quad-opt", rows=50_000)
     assert made.height == release.height
     assert made.nodes == release.estimates.tree.size
     box = [0.1, 0.2, 3.1, 2.2]
-    assert made.stderr(box)[0] == pytest.approx(release.count(box).stderr[0], rel=1e-12)
+    noise = noise_alone(release, box)[0]
+    assert plan(SQUARE, 1, "quad-opt", height=release.height).stderr(box)[0] == pytest.approx(noise, rel=0.03)
+    assert noise < made.stderr(box)[0] < 1.2 * noise  # cells that the box cuts add to it
     with pytest.raises(BadInput, match="give a guess of it, or a height if the method has one"):
-        plan(SQUARE, 1)
+        plan(SQUARE, 1, "quad-opt")
     with pytest.raises(BadInput, match=r"whole number from 0 to .*, got -5"):
-        plan(SQUARE, 1, rows=-5)
+        plan(SQUARE, 1, "quad-opt", rows=-5)
 
 
 def test_predictions_are_for_boxes_of_several_sizes():
-    predictions = plan(SQUARE, 1, height=6).predictions()
+    predictions = plan(SQUARE, 1, "quad-opt", height=6).predictions()
     assert [p.side for p in predictions] == list(SIDES)
-    assert [p.margin for p in predictions] == reach(np.array([p.stderr for p in predictions]), 0.95).tolist()
-    half = plan(SQUARE, "0.5", height=6).predictions()
+    assert all(1.9 * p.stderr < p.margin < 2.3 * p.stderr + 1 for p in predictions)
+    half = plan(SQUARE, "0.5", "quad-opt", height=6).predictions()
     assert [h.stderr / p.stderr for h, p in zip(half, predictions, strict=True)] == pytest.approx([2] * 5, rel=0.02)
 
 
@@ -91,7 +108,221 @@ def test_a_plan_of_a_tree_of_unknown_size_takes_a_guess_of_the_rows(method, nois
     release = vm.release(RNG.uniform(0, 4, (10**4, 2)), SQUARE, 1, method, **noise)
     assert few.nodes == pytest.approx(release.estimates.tree.size, rel=0.5)
     whole = [0, 0, 4, 4]
-    assert few.stderr(whole)[0] == pytest.approx(release.count(whole).stderr[0], rel=0.3)
+    assert few.stderr(whole)[0] == pytest.approx(noise_alone(release, whole)[0], rel=0.3)
+
+
+# --- rows that a plan is for ------------------------------------------------------------------------------------
+
+
+def test_the_usual_difference_of_poisson_numbers_is_known():
+    special = pytest.importorskip("scipy.special", reason="scipy is not installed")
+    mean = np.geomspace(1e-4, 1e5, 300)
+    exact = mean * (special.ive(0, mean) + special.ive(1, mean))
+    np.testing.assert_allclose(planning._typical_difference(mean), exact, rtol=0.02)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_rehearsal_sees_the_halves_that_even_rows_would_show(axes, monkeypatch):
+    """Counts of a grid, their halves compared run by run: what the gate would say of such rows, without its noise."""
+    from veilmap.kernels.contrasts import sum_contrasts
+    from veilmap.structures import RUN
+
+    monkeypatch.setattr(planning, "ROUGH", 0.0)
+    domain, side, rows, scales = vm.Domain({f"a{k}": (0, 1) for k in range(axes)}), 16, 30_000, 3
+    seen, rng = np.zeros(scales, np.int64), np.random.default_rng(3)
+    for _ in range(200):
+        sum_contrasts(rng.poisson(rows / side**axes, side**axes), np.array([side]), axes, RUN, seen)
+    rehearsal = planning.Rehearsal(domain, planning.LaplacePrice(1), rows)
+    said = rehearsal.halves(np.array([3]), scales, Fraction(1))
+    np.testing.assert_allclose(said, seen / 200, rtol=0.1)
+    assert rehearsal.halves(np.array([-1]), scales, Fraction(1)).tolist() == [0] * scales
+    monkeypatch.setattr(planning, "ROUGH", 0.25)
+    assert (rehearsal.halves(np.array([3]), scales, Fraction(1)) >= 0.25 * axes * rows - 1).all()
+
+
+def boxes_of(side: float, n: int) -> np.ndarray:
+    low = np.random.default_rng(4).uniform(0, 4 * (1 - side), (n, 2))
+    return np.hstack([low, low + 4 * side])
+
+
+def errors_of(points: np.ndarray, method: str, epsilon: float, side: float) -> np.ndarray:
+    """What three releases say of random boxes, less the truth."""
+    boxes = boxes_of(side, 300)
+    truth = [np.sum(((points >= box[:2]) & (points < box[2:])).all(axis=1)) for box in boxes]
+    with fixed_entropy(7):
+        found = [vm.release(points, SQUARE, epsilon, method).count(boxes).estimate for _ in range(3)]
+    return np.concatenate(found) - np.tile(truth, 3)
+
+
+@pytest.mark.parametrize("side", [0.1, 0.02])
+@pytest.mark.parametrize("method", ["best", "adaptive-grid", "quad-opt", "kd-hybrid"])
+def test_a_plan_predicts_the_error_of_even_rows(method, side, monkeypatch):
+    points = np.random.default_rng(5).uniform(0, 4, (40_000, 2))
+    wrong = float(np.sqrt(np.mean(errors_of(points, method, 1.0, side) ** 2)))
+    monkeypatch.setattr(planning, "ROUGH", 0.0)
+    (even,) = plan(SQUARE, 1, method, rows=40_000).predictions([side])
+    assert even.stderr == pytest.approx(wrong, rel=0.35)
+    monkeypatch.undo()
+    (usual,) = plan(SQUARE, 1, method, rows=40_000).predictions([side])
+    assert even.stderr <= usual.stderr < 3 * even.stderr
+
+
+def test_a_plan_of_best_is_for_usual_rows_and_not_for_even_ones(monkeypatch):
+    """Near miss: for even rows `best` would choose cells that are far too large for towns and the land between."""
+    rng = np.random.default_rng(8)
+    towns, width = rng.uniform(0.3, 3.7, (60, 2)), np.exp(rng.uniform(np.log(0.02), np.log(0.4), 60))
+    town = rng.integers(0, 60, 100_000)
+    points = np.clip(towns[town] + width[town, None] * rng.normal(size=(100_000, 2)), 0, 4)
+    wrong = float(np.sqrt(np.mean(errors_of(points, "best", 0.1, 0.1) ** 2)))
+    (usual,) = plan(SQUARE, 0.1, "best", rows=100_000).predictions([0.1])
+    assert 0.5 < wrong / usual.stderr < 2
+    monkeypatch.setattr(planning, "ROUGH", 0.0)
+    (even,) = plan(SQUARE, 0.1, "best", rows=100_000).predictions([0.1])
+    assert wrong / even.stderr > 2
+
+
+def test_pruned_trees_are_planned_with_the_rows_they_would_have():
+    method = replace(METHODS["kd-standard"], structure=vm.KdTree(height=4), prune_below=100.0)
+    whole = plan(SQUARE, 1, replace(method, prune_below=None), rows=10_000)
+    assert plan(SQUARE, 1, method, rows=10**6).nodes == whole.nodes
+    assert 1 < plan(SQUARE, 1, method, rows=10_000).nodes < whole.nodes
+    assert plan(SQUARE, 1, method).nodes == whole.nodes  # nothing is known of the rows
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_what_a_plan_expects_adds_up(method):
+    made = plan(SQUARE, 1, method, rows=10_000)
+    assert made.count([0, 0, 4, 4]).estimate[0] == pytest.approx(10_000)
+    assert made.count([0, 0, 2, 4]).estimate[0] == pytest.approx(5000, rel=0.05)
+    leaf = made._answerer.nodes.tree.is_leaf
+    assert (made._answerer.nodes.unevenness[~leaf] == 0).all()
+
+
+# --- which epsilon ----------------------------------------------------------------------------------------------
+
+
+def test_round_epsilons_are_all_of_two_digits():
+    assert (ROUND_EPSILONS[0], ROUND_EPSILONS[-1]) == (Fraction(1, 10**6), 100)
+    assert list(ROUND_EPSILONS) == sorted(set(ROUND_EPSILONS))
+    assert all(float(f"{float(e):.1e}") == float(e) for e in ROUND_EPSILONS)
+    assert max(b / a for a, b in pairwise(ROUND_EPSILONS)) == Fraction(11, 10)
+
+
+@pytest.mark.parametrize("method", ["best", "quad-opt", "uniform-grid"])
+@pytest.mark.parametrize("within", [30, 200, 3000])
+def test_the_smallest_epsilon_is_enough_and_the_next_smaller_is_not(method, within):
+    found = plan_within(SQUARE, within, 0.1, method, rows=100_000)
+    assert found.predictions([0.1])[0].margin <= within
+    smaller = ROUND_EPSILONS[ROUND_EPSILONS.index(found.epsilon) - 1]
+    assert plan(SQUARE, smaller, method, rows=100_000).predictions([0.1])[0].margin > within
+
+
+def test_options_go_through_to_the_plan():
+    one = plan_within(SQUARE, 50, 0.2, "quad-opt", height=5)
+    many = plan_within(SQUARE, 50, 0.2, "quad-opt", height=5, max_rows_per_unit=4)
+    assert many.epsilon / one.epsilon == pytest.approx(4, rel=0.05)
+    assert (one.method.structure.height, one.rows) == (5, None)
+    made = Method(structure=vm.Quadtree(5))
+    raw = plan_within(SQUARE, 50, 0.2, "quad-opt", height=5, estimate="noisy-counts")
+    assert raw.epsilon > 1.1 * one.epsilon
+    assert plan_within(SQUARE, 50, 0.2, made).epsilon == one.epsilon
+
+
+def test_bounds_that_are_too_wide_or_too_narrow():
+    assert plan_within(SQUARE, 10**9, 0.1, "best", rows=1000).epsilon == Fraction(1, 10**6)
+    sentence = r"No epsilon is enough for ±2 on boxes of 10 % of each axis: 100, the most there is, gives ±\d+\."
+    with pytest.raises(BadInput, match=sentence):
+        plan_within(SQUARE, 2, 0.1, "quad-opt", height=3, rows=10**6)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"within": 0}, "within is a number of rows above 0, got 0"),
+        ({"within": float("nan")}, "got nan"),
+        ({"within": float("inf")}, "got inf"),
+        ({"within": "5"}, "got '5'"),
+        ({"within": True}, "got True"),
+        ({"side": 0.0}, r"side is a part of each axis, above 0 and up to 1, got 0\.0"),
+        ({"side": 1.5}, r"got 1\.5"),
+        ({"side": None}, "got None"),
+        ({"method": "bets"}, "Did you mean 'best'"),
+        ({"rows": None}, "give a guess of it, or a height"),
+        ({"delta": 1e-6}, "is pure: leave delta out"),
+    ],
+    ids=str,
+)
+def test_bad_bounds_are_refused(given, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        plan_within(SQUARE, **{"within": 100, "side": 0.1, "method": "best", "rows": 1000, **given})
+
+
+DOMAIN = "x=0:4,y=0:4"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """``veilmap plan``: its status, output and errors."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["veilmap", "plan", "--domain", DOMAIN, *words])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
+
+
+def test_the_command_finds_an_epsilon(run):
+    words = ("--within", "100", "--side", "0.2", "--rows", "1e5", "--method", "best")
+    status, out, err = run(*words)
+    assert (status, err) == (0, "")
+    found = plan_within(SQUARE, 100, 0.2, "best", rows=100_000)
+    enough = f"epsilon {float(found.epsilon):g} is enough for ± 100 on boxes of 20 % of each axis."
+    assert out.startswith(enough)
+    assert "20 % of each axis  " in out
+    assert "for 100,000 rows all over the domain, as uneven as usual." in out
+    record = json.loads(run(*words, "--format", "json")[1])
+    assert record["epsilon"] == float(found.epsilon)
+    margins = {p["box"]: p["margin_95"] for p in record["predictions"]}
+    assert margins["20 % of each axis"] == pytest.approx(found.predictions([0.2])[0].margin)
+    assert run(*words, "--format", "csv")[1].startswith("box,stderr,margin_95\n50 % of each axis,")
+    assert "the least there is, is enough" in run("--within", "1e9", *words[2:])[1]
+
+
+def test_the_command_says_what_its_figures_cover(run):
+    assert "This is the noise that privacy costs. Cells that" in run("--epsilon", "1", "--height", "3")[1]
+    assert "follows the data" in run("--epsilon", "1", "--height", "3", "--method", "kd-standard")[1]
+    out = run("--epsilon", "1", "--height", "3", "--method", "kd-standard", "--rows", "1000")[1]
+    assert "for 1,000 rows all over the domain" in out
+    assert "follows the data" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Give either --epsilon, or --within and --side to find one."),
+        (("--within", "3"), "Give either"),
+        (("--side", "0.1"), "Give either"),
+        (("--epsilon", "1", "--side", "0.1"), "Give either"),
+        (("--epsilon", "1", "--within", "3", "--side", "0.1"), "Give either"),
+        (("--within", "0", "--side", "0.1"), "within is a number of rows above 0, got 0.0."),
+        (("--within", "nan", "--side", "0.1"), "got nan."),
+        (("--within", "5", "--side", "2"), "up to 1, got 2.0."),
+        (("--within", "five", "--side", "2"), "Invalid value for '--within'"),
+        (("--epsilon", "1", "--rows", "2.5"), "whole number from 0 to 1e+12, got 2.5."),
+        (("--epsilon", "1", "--rows", "inf"), "got inf."),
+        (("--epsilon", "1", "--rows", "-1"), "got -1."),
+        (("--within", "2", "--side", "0.1", "--height", "3", "--rows", "1e6"), "No epsilon is enough for ±2"),
+    ],
+)
+def test_the_command_refuses_with_a_sentence(run, words, sentence):
+    status, out, err = run("--method", "quad-opt", *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("veilmap: ")
+    assert sentence in err
 
 
 @pytest.mark.parametrize(
@@ -109,12 +340,12 @@ def test_a_plan_of_a_tree_of_unknown_size_takes_a_guess_of_the_rows(method, nois
 )
 def test_a_plan_refuses_what_a_release_would(given, sentence):
     with pytest.raises(BadInput, match=sentence):
-        plan(SQUARE, **{"epsilon": 1, "height": 3, **given})
+        plan(SQUARE, **{"epsilon": 1, "height": 3, "method": "quad-opt", **given})
 
 
 def test_a_plan_that_cannot_fit_is_refused_with_its_size():
     with pytest.raises(TooLarge, match=r"height 17 over 2 axes has 2\.29e\+10 nodes and would take .* GiB"):
-        plan(SQUARE, 1, height=17)
+        plan(SQUARE, 1, "quad-opt", height=17)
 
 
 @pytest.mark.parametrize("prune", [None, 50.0])

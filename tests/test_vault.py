@@ -532,6 +532,7 @@ ASKED: dict[str, Callable[[Gate, object], object]] = {
     "means": lambda gate, part: gate.medians(1, part, NONE, "noisy-mean"),  # type: ignore[arg-type]
     "sample": lambda gate, part: gate.sample(HALF, part, NONE, "exponential"),  # type: ignore[arg-type]
     "dense": lambda gate, part: gate.dense(part),  # type: ignore[arg-type]
+    "halves": lambda gate, part: gate.halves(np.array([2]), 3, part),  # type: ignore[arg-type]
     "grid": lambda gate, part: gate.grid((3, 4), part),  # type: ignore[arg-type]
 }
 """Everything that asks the data."""
@@ -718,7 +719,7 @@ def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: in
         _ = None if level is None else gate.count(level, epsilon / 4)
         for call in calls:
             try:
-                asked_each(gate, *call.items())
+                asked_each(gate, *sorted(call.items()))
                 log.append((call, True))
             except (BudgetSpent, BadInput):
                 log.append((call, False))
@@ -748,6 +749,9 @@ BAD_PRICES = {
     "only a negative node": ([-1], [1]),
     "node beyond": ([1, 5], [1, 1]),
     "twice": ([1, 1], [1, GRAINS]),
+    "twice, apart": ([1, 2, 1], [1, 1, GRAINS]),
+    "out of order": ([2, 1], [1, GRAINS]),
+    "so far apart that their difference overflows": ([1, -(2**63)], [1, 1]),
     "twice in one of two rows": ([[1, 1]], [[GRAINS, 1]]),
     "two rows": ([[1, 2], [3, 4]], [[1, 1], [1, 1]]),
     "a price for all": ([1, 2], 1),
@@ -783,7 +787,7 @@ def test_nodes_are_given_once_each_with_one_price(
     "second",
     [
         lambda gate: asked_each(gate, (1, 1)),
-        lambda gate: asked_each(gate, (3, 1), (1, 1)),
+        lambda gate: asked_each(gate, (1, 1), (3, 1)),
         lambda gate: gate.count(1, EIGHTH),
         lambda gate: gate.count_leaves(EIGHTH),
     ],

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from statistics import NormalDist
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilmap.domain import Domain
-from veilmap.errors import BadInput
 from veilmap.estimate import Estimates
 from veilmap.kernels import boxes as kernel
 from veilmap.kernels import lookups, marginals
 from veilmap.kernels.grids import summed_area
+from veilmap.intervals import half_widths, quantiles, spread_of
 from veilmap.queries import checked_boxes
 from veilmap.tree import RegularTree, frozen
 
@@ -29,46 +27,60 @@ WORTH_TABLES = 256
 SHOWN = 5
 
 
+class Errors(NamedTuple):
+    """What the errors of answers are made of, each an array with an entry an answer."""
+
+    noise_variance: Floats
+    uneven: Floats  # Σ f (1 − f) q over leaves of which the query covers a part f, q their unevenness
+    cut: Floats  # how many leaves those are
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers:
     """One answer a query: what is in it, how far off that may be, and an interval.
 
-    The error covers the noise that was added for privacy. It does not cover the guess that points lie
-    evenly inside a cell which the query's border cuts. Errors are worked out when someone first looks at them.
+    The error covers the noise that was added for privacy, and the guess how points lie inside a cell which the
+    query's border cuts. Errors are worked out when someone first looks at them.
     """
 
     estimate: Floats
     confidence: float
-    _variance: Callable[[slice], Floats]  # of the answers in a slice
+    _errors: Callable[[slice], Errors]  # of the answers in a slice
+
+    @cached_property
+    def _parts(self) -> Errors:
+        return Errors(*map(frozen, self._errors(slice(None))))
 
     @cached_property
     def stderr(self) -> Floats:
-        return frozen(np.sqrt(self._variance(slice(None))))
+        return frozen(np.sqrt(spread_of(*self._parts)))
+
+    @cached_property
+    def _half(self) -> Floats:
+        return half_widths(self.estimate, *self._parts, self.confidence)
 
     @cached_property
     def low(self) -> Floats:
-        return frozen(np.maximum(self.estimate - reach(self.stderr, self.confidence), 0))
+        return frozen(np.maximum(self.estimate - self._half, 0))
 
     @cached_property
     def high(self) -> Floats:
-        return frozen(np.maximum(self.estimate + reach(self.stderr, self.confidence), 0))
+        return frozen(np.maximum(self.estimate + self._half, 0))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _written_out, (self.estimate, self.stderr, self.confidence)
+        return _written_out, (self.estimate, self.confidence, *self._parts)
 
     def __repr__(self) -> str:
-        some, more = slice(SHOWN), len(self.estimate) - SHOWN
-        away = reach(np.sqrt(self._variance(some)), self.confidence)
-        each = [f"{e:.6g} ± {r:.3g}" for e, r in zip(self.estimate[some], away, strict=True)]
+        some, more = self.estimate[:SHOWN], len(self.estimate) - SHOWN
+        away = half_widths(some, *self._errors(slice(SHOWN)), self.confidence)
+        each = [f"{e:.6g} ± {r:.3g}" for e, r in zip(some, away, strict=True)]
         rest = [f"{more} more"] if more > 0 else []
         return f"<Answers at {100 * self.confidence:g} % confidence: {', '.join(each + rest) or 'none'}>"
 
 
-def _written_out(estimate: Floats, stderr: Floats, confidence: float) -> Answers:
+def _written_out(estimate: Floats, confidence: float, *errors: Floats) -> Answers:
     """Answers whose errors are known."""
-    answers = Answers(frozen(estimate), confidence, np.square(stderr).__getitem__)
-    vars(answers)["stderr"] = frozen(stderr)
-    return answers
+    return Answers(frozen(estimate), confidence, lambda some: Errors(*(part[some] for part in errors)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,74 +92,118 @@ class Answerer:
     consistent: bool
 
     def count(self, boxes: ArrayLike, confidence: float) -> Answers:
-        multiplier(confidence)  # refuses what is no confidence, before any work
+        quantiles(confidence)  # refuses what is no confidence, before any work
         queries = checked_boxes(boxes, self.domain)
-        if not self.consistent:
-            estimate, variance = self._walk(queries, self.nodes.noise_variance)
-            return Answers(frozen(estimate), confidence, variance.__getitem__)
-        return Answers(frozen(self._estimates(queries)), confidence, partial(self._variances, queries))
+        if self.consistent:
+            return Answers(frozen(self._estimates(queries)), confidence, partial(self._consistent_errors, queries))
+        estimate, variance = self._walk(queries, self.nodes.noise_variance)
+        return Answers(frozen(estimate), confidence, partial(self._other_errors, queries, variance))
+
+    # Estimates
 
     def _estimates(self, queries: Floats) -> Floats:
         tree, out = self.nodes.tree, np.empty(len(queries))
-        if isinstance(tree, RegularTree):
+        if isinstance(tree, RegularTree) and self.nodes.slope is None:
             grid = np.array(tree.grid(tree.height), np.int64)
             kernel.look_up(self._table, grid, queries * np.tile(grid, 2), out)
-            return out
-        if self._walks(len(queries)):
-            return self._walk(queries, self.nodes.subtree_variance)[0]
-        lookups.count_boxes(self._marginals, queries * self.domain.side, out)
+        elif isinstance(tree, RegularTree):
+            lookups.count_grid(self._grid, self._table, self._tilts, queries * self.domain.side, out)
+        elif self._walks(len(queries)):
+            out = self._walk(queries, self.nodes.subtree_variance)[0]
+        else:
+            lookups.count_boxes(self._marginals, queries * self.domain.side, out)
         return out
 
-    def _variances(self, queries: Floats, some: slice) -> Floats:
-        tree, variance, asked = self.nodes.tree, self.nodes.subtree_variance, queries[some]
-        out, cells = np.empty(len(asked)), asked * self.domain.side
-        if isinstance(tree, RegularTree):
-            grids = np.array([tree.grid(i) for i in range(tree.height + 1)], np.int64)
-            kernel.grid_variance(grids, variance[np.array(tree.level_start[:-1])], asked, out)
-        elif self._walks(len(asked)):
-            kernel.walk_variance(tree.first_child, tree.lo, tree.hi, variance, cells, out)
-        else:
-            lookups.box_variances(self._marginals, cells, out)
-        return out
+    def _walk(self, queries: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        nodes, cells, (out, spread) = self.nodes, queries * self.domain.side, np.empty((2, len(queries)))
+        shape = nodes.tree.first_child, nodes.tree.lo, nodes.tree.hi
+        kernel.walk(*shape, nodes.estimate, variance, cells, out, spread)
+        if nodes.slope is not None:
+            kernel.walk_slopes(*shape, nodes.slope, cells, out)
+        return out, spread
 
     def _walks(self, boxes: int) -> bool:
         """Whether boxes are answered by walking the tree: few of them, or a tree whose boxes overlap."""
         few = "_marginals" not in vars(self) and boxes * WORTH_TABLES < self.nodes.tree.size
         return few or self.nodes.tree.overlapping
 
-    def _walk(self, queries: Floats, variance: Floats) -> tuple[Floats, Floats]:
-        tree, out, spread = self.nodes.tree, np.empty(len(queries)), np.empty(len(queries))
-        cells = queries * self.domain.side
-        kernel.walk(tree.first_child, tree.lo, tree.hi, self.nodes.estimate, variance, cells, out, spread)
-        return out, spread
+    # Errors
+
+    def _consistent_errors(self, queries: Floats, some: slice) -> Errors:
+        tree, variance, asked = self.nodes.tree, self.nodes.subtree_variance, queries[some]
+        noise, cells = np.empty(len(asked)), asked * self.domain.side
+        if isinstance(tree, RegularTree):
+            grids = np.array([tree.grid(i) for i in range(tree.height + 1)], np.int64)
+            kernel.grid_variance(grids, variance[np.array(tree.level_start[:-1])], asked, noise)
+        elif self._walks(len(asked)):
+            kernel.walk_variance(tree.first_child, tree.lo, tree.hi, variance, cells, noise)
+        else:
+            uneven, cut = np.empty((2, len(asked)))
+            lookups.box_errors(self._marginals, self._spreads, cells, noise, uneven, cut)
+            return Errors(noise, uneven, cut)
+        return Errors(noise, *self._cut(asked))
+
+    def _other_errors(self, queries: Floats, variance: Floats, some: slice) -> Errors:
+        return Errors(variance[some], *self._cut(queries[some]))
+
+    def _cut(self, queries: Floats) -> tuple[Floats, Floats]:
+        """Of each query Σ f (1 − f) q over the leaves that it cuts, and how many those are."""
+        tree, unevenness, cells = self.nodes.tree, self.nodes.unevenness, queries * self.domain.side
+        uneven, cut = np.zeros((2, len(queries)))
+        if isinstance(tree, RegularTree) and unevenness is not None:
+            lookups.cut_grid(self._grid, self._unevens, cells, uneven, cut)
+        elif unevenness is not None:
+            kernel.walk_cut(tree.first_child, tree.lo, tree.hi, unevenness, cells, uneven, cut)
+        return uneven, cut
+
+    # Tables
+
+    @cached_property
+    def _grouped(self) -> marginals.Grouped:
+        tree, nodes = self.nodes.tree, self.nodes
+        carries = (nodes.estimate != 0) | (nodes.subtree_variance != 0)
+        return marginals.group(tree.first_child, tree.lo, tree.hi, carries)
 
     @cached_property
     def _marginals(self) -> marginals.Marginals:
-        tree = self.nodes.tree
-        return marginals.add_up(tree.first_child, tree.lo, tree.hi, self.nodes.estimate, self.nodes.subtree_variance)
+        return marginals.add_up(self._grouped, self.nodes.estimate, self.nodes.slope)
+
+    @cached_property
+    def _spreads(self) -> marginals.Errors:
+        return marginals.add_errors(self._grouped, self.nodes.subtree_variance, self.nodes.unevenness)
 
     @cached_property
     def _table(self) -> Floats:
         """Entry (x, y, …) is the estimate of all that lies below it on every axis: exact sums of exact numbers."""
+        return self._summed(self.nodes.estimate)
+
+    @cached_property
+    def _tilts(self) -> Floats:
+        """The same of half the slopes along each axis."""
+        slope = cast(Floats, self.nodes.slope)
+        return np.stack([self._summed(slope[:, k] / 2) for k in range(slope.shape[1])])
+
+    @cached_property
+    def _unevens(self) -> Floats:
+        return self._summed(cast(Floats, self.nodes.unevenness))
+
+    def _summed(self, values: Floats) -> Floats:
         tree = cast(RegularTree, self.nodes.tree)
         order = reduce(np.add.outer, tree.offsets(tree.height))
-        return summed_area(self.nodes.estimate[tree.level(tree.height)][order])
+        return summed_area(values[tree.level(tree.height)][order])
+
+    @cached_property
+    def _grid(self) -> marginals.Blocks:
+        """The leaves of a regular tree are one block."""
+        tree = cast(RegularTree, self.nodes.tree)
+        axes = [RegularTree(tree.side, 1, tuple((parts[a],) for parts in tree.splits)) for a in range(tree.axes)]
+        edges = [np.append(axis.lo[axis.level(axis.height), 0], tree.side) for axis in axes]
+        starts = np.cumsum([0] + [len(edge) for edge in edges])
+        shape = np.array([[*tree.grid(tree.height), *starts[:-1], 0]], np.int64)
+        return marginals.Blocks(shape, np.concatenate(edges).astype(np.float64))
 
 
 def reach(stderr: Floats, confidence: float) -> Floats:
-    """How far the intervals of answers with these standard errors go to either side.
-
-    Noise is whole numbers: where one draw dominates, one more may be needed to reach the confidence.
-    """
-    return np.where(stderr > 0, multiplier(confidence) * stderr + 1, 0.0)
-
-
-def multiplier(confidence: float) -> float:
-    """How many standard errors make an interval, whether the noise is one Laplace draw or a sum of many.
-
-    A single draw has heavier tails than a normal variable at 95 % (2.12 against 1.96), lighter ones
-    nearer the middle; sums lie in between. So the larger of the two is taken.
-    """
-    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise BadInput(f"The confidence of an interval lies between 0 and 1, got {confidence!r}.")
-    return max(-NormalDist().inv_cdf((1 - confidence) / 2), -math.log(1 - confidence) / math.sqrt(2))
+    """How far the intervals of answers go to either side that cut no leaf: noise is all of their error."""
+    none = np.zeros_like(stderr)
+    return half_widths(none, np.square(stderr), none, none, confidence)

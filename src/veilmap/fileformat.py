@@ -30,7 +30,7 @@ from veilmap.estimate import Estimates, standard_errors
 from veilmap.kernels.boxes import DEEPEST
 from veilmap.tree import CutTree, RegularTree, Tree
 
-FORMAT = 1
+FORMAT = 2
 HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
 _DIGEST = re.compile(CHECKSUM + rb".{1,8}?sha256:([0-9a-f]{64})", re.DOTALL)
 _LONGITUDE_LATITUDE = {"OGC:CRS84", "EPSG:4326"}  # what GeoParquet takes for granted
@@ -52,6 +52,11 @@ def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
         "stderr": _finite(standard_errors(nodes, consistent)),
         "subtree_variance": _finite(nodes.subtree_variance),
     }
+    if nodes.slope is not None:
+        for k, name in enumerate(domain.names):
+            columns[f"{name}_slope"] = pa.array(nodes.slope[:, k], mask=~tree.is_leaf)
+    if nodes.unevenness is not None:
+        columns["unevenness"] = pa.array(nodes.unevenness, mask=~tree.is_leaf)
     if isinstance(tree, CurveTree):
         columns["key_from"], columns["key_to"] = tree.keys.lo[:, 0], tree.keys.hi[:, 0]
     if domain.dimensions == 2:
@@ -103,6 +108,7 @@ def write(
             "noise_variance",
             "stderr",
             "subtree_variance",
+            "unevenness",
             *_box_columns(table),
         ],
         column_encoding={"node": "DELTA_BINARY_PACKED", "parent": "DELTA_BINARY_PACKED"},
@@ -241,7 +247,31 @@ def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain) -
         pc.fill_null(table["noise_variance"], np.inf).to_numpy(),
         pc.fill_null(table["estimate"], np.nan).to_numpy(),
         pc.fill_null(table["subtree_variance"], np.inf).to_numpy(),
+        _slopes(table, domain, tree),
+        _unevenness(table, tree),
     )
+
+
+def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> NDArray[np.float64] | None:
+    """Format 1 has none."""
+    names = [f"{name}_slope" for name in domain.names]
+    if not any(name in table.column_names for name in names):
+        return None
+    return np.stack([_of_leaves(table[name], tree, -np.inf) for name in names], axis=1)
+
+
+def _unevenness(table: pa.Table, tree: Tree) -> NDArray[np.float64] | None:
+    return _of_leaves(table["unevenness"], tree, 0) if "unevenness" in table.column_names else None
+
+
+def _of_leaves(column: pa.ChunkedArray, tree: Tree, least: float) -> NDArray[np.float64]:
+    """Numbers that leaves have, and other nodes do not: 0 there."""
+    leaves = pc.fill_null(column, np.nan).to_numpy()[tree.is_leaf]
+    if not np.all(np.isfinite(leaves) & (leaves >= least)):
+        raise Damaged("The leaves of the release file have numbers that cannot be: ask for it again.")
+    out = np.zeros(tree.size)
+    out[tree.is_leaf] = leaves
+    return out
 
 
 def tree_header(tree: Tree) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
+from veilmap.budget import Chosen, Geometric, LeafOnly, Levels, Uniform
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures import (
     AdaptiveGrid,
+    Best,
     Budget,
     CellTree,
     HilbertR,
@@ -41,6 +42,8 @@ class Estimate(Enum):
 
     NOISY_COUNTS = "noisy-counts"  # nothing: answers add up noisy counts
     LEAST_SQUARES = "least-squares"  # the best consistent counts that are linear and unbiased
+    SHRINK = "shrink"  # these, but leaves that are probably empty hand what they have to their siblings
+    NONNEGATIVE = "nonnegative"  # the consistent counts of 0 or more that are nearest to these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,7 @@ class Method:
     noise: Noise = Noise.DISCRETE_LAPLACE
     estimate: Estimate = Estimate.LEAST_SQUARES
     prune_below: float | None = None
+    slopes: bool = False  # whether density may change inside a leaf
     name: str = "custom"
 
     def __post_init__(self) -> None:
@@ -67,6 +71,12 @@ class Method:
             if not isinstance(getattr(self, part), kind):
                 raise BadInput(f"The {part} of a method is one of {list(kind)}, got {getattr(self, part)!r}.")
 
+        if not isinstance(self.slopes, bool):
+            raise BadInput(f"Whether a method has slopes is True or False, got {self.slopes!r}.")
+        if self.slopes and self.estimate is Estimate.NOISY_COUNTS:
+            raise BadInput("Slopes come from consistent estimates: choose least-squares, or leave the slopes out.")
+        if self.slopes and isinstance(self.structure, HilbertR):
+            raise BadInput("Ranges of a curve have no sides to slope to: leave the slopes out.")
         if getattr(self.structure, "leaves_only", False) and not isinstance(self.budget, LeafOnly):
             raise BadInput(f"A {type(self.structure).__name__} counts its leaves only: its budget is LeafOnly().")
         chooses = self.structure.height is None and not hasattr(self.structure, "settled")
@@ -97,6 +107,7 @@ class Method:
             "noise": self.noise.value,
             "estimate": self.estimate.value,
             "prune_below": None if self.prune_below is None else float(self.prune_below),
+            "slopes": self.slopes,
         }
 
     @classmethod
@@ -108,6 +119,7 @@ class Method:
             noise=Noise(record["noise"]),
             estimate=Estimate(record["estimate"]),
             prune_below=record["prune_below"],
+            slopes=record.get("slopes", False),
         )
 
 
@@ -119,6 +131,7 @@ STRUCTURES: dict[str, type] = {
     "uniform-grid": UniformGrid,
     "adaptive-grid": AdaptiveGrid,
     "privtree": PrivTree,
+    "best": Best,
 }
 BUDGETS: dict[str, type] = {
     "uniform": Uniform,
@@ -126,12 +139,14 @@ BUDGETS: dict[str, type] = {
     "leaf-only": LeafOnly,
     "levels": Levels,
     "workload": Workload,
+    "chosen": Chosen,
 }
 
-DEFAULT_METHOD = "quad-opt"
+DEFAULT_METHOD = "best"
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
+        Method(name="best", structure=Best(), estimate=Estimate.SHRINK, slopes=True),
         Method(name="quad-baseline", structure=Quadtree(), budget=Uniform(), estimate=Estimate.NOISY_COUNTS),
         Method(name="quad-geo", structure=Quadtree(), estimate=Estimate.NOISY_COUNTS),
         Method(name="quad-post", structure=Quadtree(), budget=Uniform()),

@@ -3,64 +3,90 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import cast
+from numbers import Real
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from veilmap.amounts import exact_epsilon
-from veilmap.answer import Answerer, reach
+from veilmap.amounts import LEAST_EPSILON, MOST_EPSILON, exact_epsilon
+from veilmap.answer import Answerer, Answers
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.estimate import estimate
+from veilmap.estimate import Estimates, least_squares, prune
 from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise
 from veilmap.publish import BYTES_A_NODE, checked_delta, must_fit, resolve, settled
-from veilmap.structures import Budget, Gate, middles
+from veilmap.structures import RUN, Budget, Gate, middles
 from veilmap.tree import CutTree, Ints, RegularTree, Tree
 from veilmap.vault import LaplacePrice, NoisyTree, decay, price_of
 
 MOST_ROWS = 10**12
+ROUGH = 0.25  # |first half − second half| of a cell, as a part of it, beyond chance: about the middle of many real sets
 SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
 """Boxes that people ask for: these parts of every axis."""
+ROUND_EPSILONS = tuple(
+    epsilon
+    for power in range(-7, 2)
+    for digits in range(10, 100)
+    if LEAST_EPSILON <= (epsilon := digits * Fraction(10) ** power) <= MOST_EPSILON
+)
+"""All that may be spent, with two digits."""
+EVERY = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The standard error that privacy will cost on boxes of one size, placed at random."""
+    """The error of boxes of one size, placed at random: root mean squares over the places."""
 
     side: float  # part of each axis
-    stderr: float  # root mean square over the places
+    stderr: float
     margin: float  # half of a 95 % interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A method, an epsilon and a domain, and what follows from them."""
+    """A method, an epsilon and a domain, and what follows from them.
+
+    With a guess of the rows, errors cover the noise that privacy costs and the cells that a box cuts; without, they
+    cover the noise alone.
+    """
 
     domain: Domain
     method: Method
     epsilon: Fraction
+    rows: int | None  # a guess
     height: int
     nodes: int
     memory: int  # bytes while it is made
     _answerer: Answerer
 
+    def count(self, boxes: ArrayLike, confidence: float = 0.95) -> Answers:
+        """What a release would say of such rows: its errors are the prediction."""
+        return self._answerer.count(boxes, confidence)
+
     def stderr(self, boxes: ArrayLike) -> NDArray[np.float64]:
         """The standard error of the answer to each box."""
-        return self._answerer.count(boxes, 0.95).stderr
+        return self.count(boxes).stderr
 
-    def predictions(self) -> list[Prediction]:
+    def margin(self, boxes: ArrayLike) -> NDArray[np.float64]:
+        """Half of the 95 % interval of each box."""
+        answers = self.count(boxes)
+        return answers.high - answers.estimate
+
+    def predictions(self, sides: Sequence[float] = SIDES) -> list[Prediction]:
         places = np.random.default_rng(0).random((200, self.domain.dimensions))  # an example, not a secret
         lo, width = self.domain.lo, self.domain.hi - self.domain.lo
         out = []
-        for side in SIDES:
+        for side in sides:
             low = lo + places * (1 - side) * width
-            error = float(np.sqrt(np.mean(self.stderr(np.hstack([low, low + side * width])) ** 2)))
-            out.append(Prediction(side, error, float(reach(np.array([error]), 0.95)[0])))
+            answers = self.count(np.hstack([low, low + side * width]))
+            errors = answers.stderr, answers.high - answers.estimate
+            out.append(Prediction(side, *(float(np.sqrt(np.mean(error**2))) for error in errors)))
         return out
 
 
@@ -74,16 +100,18 @@ def plan(
     delta: object = None,
     sample: object = None,
     noise: str | Noise | None = None,
+    estimate: str | Estimate | None = None,
     budget: Budget | None = None,
     options: Mapping[str, object] | None = None,
     max_rows_per_unit: int = 1,
 ) -> Plan:
     """Predict the error of a release.
 
-    Where the method would follow the noisy number of rows, ``rows`` is a guess of it; for structures that
-    follow the data, the prediction is for rows that lie evenly.
+    ``rows`` is a guess of their number, which must be given where the tree depends on it. The prediction is for rows
+    that are spread over the whole domain, as unevenly as is usual inside a cell: where they crowd, a release will be
+    less accurate than that, and more so where there are few.
     """
-    chosen, total = resolve(method, height, None, sample, noise, budget, options), exact_epsilon(epsilon)
+    chosen, total = resolve(method, height, None, sample, noise, budget, options, estimate), exact_epsilon(epsilon)
     chance = checked_delta(chosen, delta)
     chosen = settled(chosen, domain)
     must_fit(chosen, domain)
@@ -93,10 +121,71 @@ def plan(
         raise BadInput(f"A guess of the rows is a whole number from 0 to {MOST_ROWS:.0e}, got {rows!r}.")
     if type(max_rows_per_unit) is not int or max_rows_per_unit < 1:
         raise BadInput(f"A unit may have 1 or more rows, got max_rows_per_unit={max_rows_per_unit!r}.")
-    empty = rehearse(domain, chosen, total, rows or 0, chance, max_rows_per_unit)
-    answerer = Answerer(domain, estimate(empty, chosen), chosen.estimate is not Estimate.NOISY_COUNTS)
-    size = empty.tree.size
-    return Plan(domain, chosen, total, empty.tree.height, size, size * BYTES_A_NODE, answerer)
+    noisy = rehearse(domain, chosen, total, rows or 0, chance, max_rows_per_unit)
+    nodes = even_estimates(noisy, chosen, rows)
+    answerer = Answerer(domain, nodes, chosen.estimate is not Estimate.NOISY_COUNTS)
+    size = nodes.tree.size
+    return Plan(domain, chosen, total, rows, nodes.tree.height, size, size * BYTES_A_NODE, answerer)
+
+
+def plan_within(
+    domain: Domain,
+    within: float,
+    side: float,
+    method: str | Method = DEFAULT_METHOD,
+    height: int | None = None,
+    rows: int | None = None,
+    **options: Any,
+) -> Plan:
+    """The smallest epsilon, of two digits, that is enough for ± ``within`` on boxes of a part ``side`` of each axis.
+
+    That is half of a 95 % interval, as :func:`plan` predicts it for boxes placed at random; the other arguments are
+    those of ``plan``. Where no epsilon is enough, this is refused.
+    """
+    if not (_is_number(within) and 0 < within < math.inf):
+        raise BadInput(f"within is a number of rows above 0, got {within!r}.")
+    if not (_is_number(side) and 0 < side <= 1):
+        raise BadInput(f"side is a part of each axis, above 0 and up to 1, got {side!r}.")
+
+    def planned(epsilon: Fraction) -> Plan:
+        return plan(domain, epsilon, method, height, rows, **options)
+
+    def margin(epsilon: Fraction) -> float:
+        return planned(epsilon).predictions([side])[0].margin
+
+    at = bisect_left(ROUND_EPSILONS, True, key=lambda epsilon: margin(epsilon) <= within)
+    if at == len(ROUND_EPSILONS):
+        raise BadInput(
+            f"No epsilon is enough for ±{within:g} on boxes of {100 * side:g} % of each axis: {float(MOST_EPSILON):g}, "
+            f"the most there is, gives ±{margin(MOST_EPSILON):.3g}. Ask for wider bounds, or take another method."
+        )
+    return planned(ROUND_EPSILONS[at])
+
+
+def even_counts(tree: Tree, rows: int, nodes: Ints | slice = EVERY) -> NDArray[np.float64]:
+    """What nodes would hold of rows that lie evenly."""
+    if isinstance(tree, RegularTree):  # its boxes need not be written out
+        sizes = np.diff(tree.level_start)
+        return np.asarray((rows / sizes)[tree.node_level[nodes]])
+    keys = tree.keys if isinstance(tree, CurveTree) else tree
+    return np.asarray(rows * np.prod((keys.hi[nodes] - keys.lo[nodes]) / float(keys.hi[0, 0]), axis=1))
+
+
+def even_estimates(noisy: NoisyTree, method: Method, rows: int | None) -> Estimates:
+    """The estimates of a rehearsed tree: even counts, and leaves as uneven inside as is usual."""
+    counts = even_counts(noisy.tree, rows or 0)
+    if method.estimate is Estimate.NOISY_COUNTS:
+        variance = noisy.noise_variance
+        counts[~np.isfinite(variance)] = np.nan
+    else:
+        variance = least_squares(noisy)[1]
+    nodes = Estimates(noisy.tree, noisy.noisy_count, noisy.noise_variance, counts, variance)
+    if rows is None:
+        return nodes
+    if method.prune_below is not None:
+        nodes = prune(nodes, method.prune_below)
+    held = np.where(nodes.tree.is_leaf, even_counts(nodes.tree, rows), 0.0)
+    return replace(nodes, unevenness=held + math.pi / 2 * (ROUGH * held) ** 2)  # by chance, and since data are rough
 
 
 def rehearse(
@@ -136,6 +225,7 @@ class Rehearsal:
             sample=lambda rate, part, chance, mechanism: part,
             medians=lambda axis, part, chance, mechanism: middles(self.tree, axis),
             dense=self.dense,
+            halves=self.halves,
             grid=lambda parts, part: np.full(math.prod(parts), self.rows // math.prod(parts)),
             count=lambda level, part: self.count(self.nodes(self.tree.level(level)), part),
             count_leaves=lambda part: self.count(np.flatnonzero(self.tree.is_leaf), part),
@@ -164,21 +254,37 @@ class Rehearsal:
         self.order, self.tree = order, CutTree.root(1 << (order * self.domain.dimensions), 1)
 
     def expected(self, nodes: Ints) -> Ints:
-        """Even counts."""
-        whole = float(self.tree.hi[0, 0])
-        volume = np.prod((self.tree.hi[nodes] - self.tree.lo[nodes]) / whole, axis=1)
-        counts: Ints = (self.rows * volume).astype(np.int64)
-        return counts
+        return even_counts(self.tree, self.rows, nodes).astype(np.int64)
 
     def dense(self, part: Fraction) -> NDArray[np.bool_]:
         _, step = decay(self.price.pure(part) / self.price.rows, 2**self.domain.dimensions)
         return self.expected(self.nodes(self.tree.level(self.tree.height))) > self.tree.height * step
 
+    def halves(self, depth: Ints, scales: int, part: Fraction) -> Ints:
+        """The halves of a run of cells differ as two Poisson numbers do, and by what is usual."""
+        rows, axes = self.expected(self.nodes(self.tree.level(self.tree.height))), self.domain.dimensions
+        out = np.zeros(scales, np.int64)
+        for scale in range(scales):
+            asked = depth >= scale
+            side = 2.0 ** (depth[asked] - scale)
+            runs = side**axes / (np.minimum(side, RUN) if axes > 1 else 1)
+            by_chance = np.sum(runs * _typical_difference(rows[asked] / runs))
+            out[scale] = axes * math.hypot(by_chance, ROUGH * rows[asked].sum())
+        return out
+
     def count(self, nodes: Ints, part: Fraction) -> Ints:
-        self.spread()[nodes] = self.price.variance(part)
-        return self.expected(nodes)
+        return self.count_each(nodes, np.ones(len(nodes), np.int64), part)
 
     def count_each(self, nodes: Ints, grains: Ints, one: Fraction) -> Ints:
-        for price in np.unique(grains).tolist():
-            self.count(nodes[grains == price], price * one)
+        prices, which = np.unique(grains, return_inverse=True)
+        self.spread()[nodes] = np.array([self.price.variance(grain * one) for grain in prices.tolist()])[which]
         return self.expected(nodes)
+
+
+def _typical_difference(mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """E|X − Y| of independent Poisson numbers whose means add up to this, within 2 %: from m to √(2m/π)."""
+    return mean / (1 + (math.pi / 2 * mean) ** 1.25) ** 0.4
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -14,10 +14,10 @@ from veilmap.amounts import exact_delta, exact_epsilon
 from veilmap.budget import level_shares
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
-from veilmap.estimate import estimate
+from veilmap.estimate import estimate as estimated
 from veilmap.fileformat import geoparquet
 from veilmap.memory import free_memory
-from veilmap.method import DEFAULT_METHOD, Method, Noise, named
+from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise, named
 from veilmap.privacy import Privacy
 from veilmap.published import Release
 from veilmap.structures import Budget, NodeBudget
@@ -41,6 +41,7 @@ def release(
     delta: object = None,
     sample: object = None,
     noise: str | Noise | None = None,
+    estimate: str | Estimate | None = None,
     budget: Budget | None = None,
     options: Mapping[str, object] | None = None,
     unit: object = None,
@@ -74,6 +75,9 @@ def release(
         For methods with medians: find them on a random sample of this rate. Faster, at the same privacy.
     noise
         ``discrete-laplace``, or ``discrete-gaussian`` with a ``delta``.
+    estimate
+        What is made of the noisy counts: ``noisy-counts`` (nothing), ``least-squares``, ``shrink`` (for data with much
+        empty space) or ``nonnegative``. Every method has its own; this costs no privacy.
     budget
         How epsilon is shared among levels or nodes, like ``Uniform()`` or ``Workload(boxes)``.
     options
@@ -89,7 +93,7 @@ def release(
             f"The domain must be a veilmap.Domain, got {type(domain).__name__}: it is never taken from the data."
         )
     total = exact_epsilon(epsilon)
-    chosen = resolve(method, height, prune, sample, noise, budget, options)
+    chosen = resolve(method, height, prune, sample, noise, budget, options, estimate)
     chance = checked_delta(chosen, delta)
     if not chosen.private and not allow_nonprivate:
         raise BadInput(
@@ -114,7 +118,7 @@ def release(
             rho=concentrated or None,
             unit="one row" if unit is None else _protected(unit, max_rows_per_unit),
         ),
-        estimates=estimate(noisy, chosen),
+        estimates=estimated(noisy, chosen),
         provenance=provenance(),
     )
 
@@ -143,6 +147,7 @@ def resolve(
     noise: str | Noise | None = None,
     budget: Budget | None = None,
     options: Mapping[str, object] | None = None,
+    estimate: str | Estimate | None = None,
 ) -> Method:
     """The method that a caller means."""
     if isinstance(method, str):
@@ -150,12 +155,14 @@ def resolve(
         if noise is not None and found.noise is Noise.NONE:
             raise BadInput(f"{method} has exact counts: leave the noise out, or take another method.")
         found = found if noise is None else replace(found, noise=_noise(noise))
+        found = found if estimate is None else _estimated(found, estimate)
         return found if budget is None else replace(found, budget=budget)
     if not isinstance(method, Method):
         raise BadInput(f"A method is a name or a veilmap.Method, got {type(method).__name__}.")
-    if any(option is not None for option in (height, prune, sample, noise, budget, options)):
+    if any(option is not None for option in (height, prune, sample, noise, estimate, budget, options)):
         raise BadInput(
-            "height, prune, sample, noise, budget and options go with a method's name: a veilmap.Method has its own."
+            "estimate, height, prune, sample, noise, budget and options go with a method's name: "
+            "a veilmap.Method has its own."
         )
     return method
 
@@ -166,6 +173,16 @@ def _noise(noise: str | Noise) -> Noise:
     if value not in kinds:
         raise BadInput(f"The noise of a release is {' or '.join(kinds)}, got {value!r}.")
     return Noise(value)
+
+
+def _estimated(method: Method, estimate: str | Estimate) -> Method:
+    """The method with another estimate; noisy counts have no slopes."""
+    kinds = [kind.value for kind in Estimate]
+    value = estimate.value if isinstance(estimate, Estimate) else estimate
+    if value not in kinds:
+        raise BadInput(f"The estimate of a release is {', '.join(kinds[:-1])} or {kinds[-1]}, got {value!r}.")
+    kind = Estimate(value)
+    return replace(method, estimate=kind, slopes=method.slopes and kind is not Estimate.NOISY_COUNTS)
 
 
 def settled(method: Method, domain: Domain) -> Method:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from veilmap.answer import Answerer, Answers
 from veilmap.domain import Domain
 from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
+from veilmap.estimate.whole import integers
 from veilmap.method import Estimate
 from veilmap.privacy import Privacy
 
@@ -42,6 +43,17 @@ class Release:
             Of the intervals from ``low`` to ``high``.
         """
         return self._answerer.count(boxes, confidence)
+
+    def integers(self) -> Release:
+        """The same release in whole numbers of 0 or more that add up exactly, for people who must print a table.
+
+        Every node's number is its non-negative estimate, rounded down or up. This costs no privacy, but boxes with
+        many empty leaves may be less accurate: their noise no longer cancels.
+        """
+        method = {**self.method, "integers": True}
+        if not self.consistent:
+            method["estimate"] = Estimate.NONNEGATIVE.value
+        return replace(self, method=method, estimates=integers(self.estimates, self.consistent))
 
     @cached_property
     def nodes(self) -> pa.Table:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from veilmap.cli.options import (
     DeltaOption,
     DomainOption,
     EpsilonOption,
+    EstimateOption,
     FormatOption,
     HeightOption,
     MethodOption,
@@ -34,8 +36,11 @@ from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.errors import BadInput, VeilmapError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from veilmap.answer import Answers
     from veilmap.domain import Domain
+    from veilmap.plan import Plan
     from veilmap.published import Release
 
 # Everything heavy is imported inside the commands: `veilmap --help` answers at once.
@@ -91,6 +96,7 @@ def release(
     sample: SampleOption = None,
     noise: NoiseOption = None,
     delta: DeltaOption = None,
+    estimate: EstimateOption = None,
     workload: WorkloadOption = None,
     settings: SetOption = None,
     unit: Annotated[
@@ -126,6 +132,7 @@ def release(
             delta=delta,
             sample=sample,
             noise=noise,
+            estimate=estimate,
             budget=budget,
             options=_settings(settings),
             unit=unit,
@@ -182,17 +189,26 @@ def info(path: ReleaseArgument, output: FormatOption = Format.TABLE) -> None:
         )
 
 
-@app.command(epilog='Example: veilmap plan --epsilon 0.5 --domain "lon=-125:-103,lat=31:49" --height 10')
+@app.command(epilog='Example: veilmap plan --within 500 --side 0.1 --rows 1e6 --domain "lon=-125:-103,lat=31:49"')
 def plan(
-    epsilon: EpsilonOption,
     domain: DomainOption,
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", help="The privacy budget; or find one with --within and --side.")
+    ] = None,
+    within: Annotated[
+        float | None, typer.Option("--within", help="Find the smallest epsilon for ± this many rows at 95 %.")
+    ] = None,
+    side: Annotated[
+        float | None, typer.Option("--side", help="The boxes that --within is for: this part of each axis.")
+    ] = None,
     method: MethodOption = None,
     height: HeightOption = None,
     rows: Annotated[
-        int | None, typer.Option("--rows", help="A guess of the number of rows, when no height is given.")
+        float | None, typer.Option("--rows", help="A guess of the number of rows, like 1e6; or give a height.")
     ] = None,
     noise: NoiseOption = None,
     delta: DeltaOption = None,
+    estimate: EstimateOption = None,
     sample: SampleOption = None,
     workload: WorkloadOption = None,
     settings: SetOption = None,
@@ -200,48 +216,81 @@ def plan(
     box: BoxOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Predict the error of a release, before a budget is spent and without the data."""
-    from veilmap.answer import reach
+    """Predict the error of a release, or find the epsilon for an error: before a budget is spent, without the data."""
     from veilmap.method import DEFAULT_METHOD
+    from veilmap.plan import SIDES, plan_within
     from veilmap.plan import plan as make_plan
     from veilmap.structures import Workload
 
     place = _domain(domain, None)
-    made = make_plan(
-        place,
-        epsilon,
+    make: Callable[..., Plan]
+    if within is not None and side is not None and epsilon is None:
+        make = partial(plan_within, place, within, side)
+    elif epsilon is not None and within is None and side is None:
+        make = partial(make_plan, place, epsilon)
+    else:
+        raise BadInput("Give either --epsilon, or --within and --side to find one.")
+    made = make(
         method or DEFAULT_METHOD,
         height,
-        rows,
+        int(rows) if rows is not None and rows.is_integer() else rows,
         delta=delta,
-        noise=noise,
         sample=sample,
+        noise=noise,
+        estimate=estimate,
         budget=None if workload is None else Workload(_read_boxes(workload, place)),
         options=_settings(settings),
         max_rows_per_unit=1 if max_rows_per_unit is None else max_rows_per_unit,
     )
     if box:
-        errors = made.stderr([_numbers(text, made.domain) for text in box])
-        table = list(zip(box, errors.tolist(), reach(errors, 0.95).tolist(), strict=True))
+        asked = [_numbers(text, made.domain) for text in box]
+        table = list(zip(box, made.stderr(asked).tolist(), made.margin(asked).tolist(), strict=True))
     else:
-        table = [(f"{100 * p.side:g} % of each axis", p.stderr, p.margin) for p in made.predictions()]
+        sides = SIDES if side is None else sorted({side, *SIDES}, reverse=True)
+        table = [(f"{100 * p.side:g} % of each axis", p.stderr, p.margin) for p in made.predictions(sides)]
     if output is Format.JSON:
-        record = {"method": made.method.to_json(), "height": made.height, "nodes": made.nodes, "memory": made.memory}
+        record = {
+            "epsilon": float(made.epsilon),
+            "method": made.method.to_json(),
+            "height": made.height,
+            "nodes": made.nodes,
+            "memory": made.memory,
+        }
         predicted = [{"box": b, "stderr": e, "margin_95": m} for b, e, m in table]
         typer.echo(json.dumps({**record, "predictions": predicted}, indent=2))
     elif output is Format.CSV:
         print_csv(["box", "stderr", "margin_95"], [list(row) for row in table])
     else:
+        if within is not None and side is not None:
+            _say_what_is_enough(made, within, side)
         print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
         say(
             f"{made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {made.nodes:,} nodes, "
             f"about {made.memory / 2**20:,.0f} MiB to make and save it."
         )
-        say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
-        if made.method.structure.nodes(place.dimensions) is None or hasattr(made.method.structure, "median_share"):
-            say("This method follows the data: the figures are for rows that lie evenly, and other rows may differ.")
+        _say_what_it_covers(made)
         if not made.method.private:
             say(f"{made.method.name} is not private: for experiments on public data only.")
+
+
+def _say_what_is_enough(made: Plan, within: float, side: float) -> None:
+    from veilmap.amounts import LEAST_EPSILON
+
+    least = ", the least there is," if made.epsilon == LEAST_EPSILON else ""
+    say(f"epsilon {float(made.epsilon):g}{least} is enough for ± {within:g} on boxes of {100 * side:g} % of each axis.")
+
+
+def _say_what_it_covers(made: Plan) -> None:
+    structure = made.method.structure
+    if made.rows is None:
+        say("This is the noise that privacy costs. Cells that a box cuts add an error that depends on the data.")
+        if structure.nodes(made.domain.dimensions) is None or hasattr(structure, "median_share"):
+            say("This method follows the data: the figures are for rows that lie evenly, and other rows may differ.")
+    else:
+        say(
+            f"This is the noise that privacy costs and the error of cells that a box cuts, for {made.rows:,} rows all "
+            "over the domain, as uneven as usual. Expect more where they crowd, less elsewhere: twice or half is usual."
+        )
 
 
 app.command(epilog=MATCH_EXAMPLE)(match)

@@ -17,6 +17,10 @@ MethodOption = Annotated[str | None, typer.Option("--method", help="How to decom
 NoiseOption = Annotated[
     str | None, typer.Option("--noise", help="discrete-laplace, or discrete-gaussian with a --delta.")
 ]
+EstimateOption = Annotated[
+    str | None,
+    typer.Option("--estimate", help="noisy-counts, least-squares, shrink or nonnegative: costs no privacy."),
+]
 DeltaOption = Annotated[
     str | None, typer.Option("--delta", help="The chance that the promise may fail with, for methods that need one.")
 ]

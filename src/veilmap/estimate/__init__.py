@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
+from veilmap.estimate.near import Near
 from veilmap.estimate.nodes import Estimates as Estimates
+from veilmap.estimate.nonnegative import nonnegative
+from veilmap.estimate.shrink import shrink
+from veilmap.estimate.slopes import slopes
 from veilmap.kernels import sweeps
-from veilmap.method import Estimate, Method
+from veilmap.method import Estimate, Method, Noise
 from veilmap.tree import CutTree, Flags, RegularTree, Tree
 from veilmap.vault import NoisyTree
 
@@ -16,7 +22,7 @@ QUANTUM = 2.0**-10
 """Estimates are multiples of this, far below any noise, so that they add up without rounding."""
 
 
-def least_squares(noisy: NoisyTree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def least_squares(noisy: NoisyTree | Estimates) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The best linear unbiased counts such that every parent is the sum of its children, and V.
 
     Two sweeps over any tree, with any variances and with unmeasured nodes (section 5 of the paper,
@@ -34,14 +40,22 @@ def least_squares(noisy: NoisyTree) -> tuple[NDArray[np.float64], NDArray[np.flo
 
 def estimate(noisy: NoisyTree, method: Method) -> Estimates:
     """What the method publishes of its noisy counts."""
-    if method.estimate is Estimate.LEAST_SQUARES:
-        counts, variance = least_squares(noisy)
-        sweeps.round_down(noisy.tree.first_child, counts, QUANTUM)
-    else:
-        variance = noisy.noise_variance
+    tree, variance, near = noisy.tree, noisy.noise_variance, None
+    if method.estimate is Estimate.NOISY_COUNTS:
         counts = np.where(np.isfinite(variance), noisy.noisy_count, np.nan)  # an unmeasured node has no estimate
-    full = Estimates(noisy.tree, noisy.noisy_count, noisy.noise_variance, counts, variance)
-    return full if method.prune_below is None else prune(full, method.prune_below)
+    else:
+        counts, variance = least_squares(noisy)
+    if method.estimate is Estimate.SHRINK:
+        near = Near.of(tree)
+        shrink(tree, near, noisy.noisy_count, noisy.noise_variance, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
+    if method.estimate is Estimate.NONNEGATIVE:
+        counts = nonnegative(tree, counts, variance, QUANTUM)
+    elif method.estimate is not Estimate.NOISY_COUNTS:
+        sweeps.round_down(tree.first_child, counts, QUANTUM)
+    nodes = Estimates(tree, noisy.noisy_count, noisy.noise_variance, counts, variance)
+    if method.prune_below is not None:
+        nodes, near = prune(nodes, method.prune_below), None
+    return replace(nodes, slope=slopes(nodes, near)) if method.slopes else nodes
 
 
 def standard_errors(nodes: Estimates, consistent: bool) -> NDArray[np.float64]:

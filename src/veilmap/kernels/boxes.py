@@ -194,6 +194,38 @@ def walk(
 
 
 @njit(cache=True, nogil=True)
+def walk_slopes(first_child: Ints, lo: Ints, hi: Ints, slope: Floats, queries: Floats, out: Floats) -> None:
+    """Add what the slopes of cut leaves change: of the part f from a to b, f · Σ slope · ((a + b) / 2 − 1/2)."""
+    axes, room = lo.shape[1], len(first_child)
+    stack, part, has_value = np.empty(room, np.int64), np.empty(room), np.ones(room - 1, np.bool_)
+    for q in range(len(queries)):
+        found = canonical_nodes(first_child, lo, hi, has_value, queries[q], stack, part)
+        for i in range(room - 1, room - 1 - found, -1):
+            v = stack[i]
+            if part[i] < 1:
+                for k in range(axes):
+                    before = max(queries[q, k] - lo[v, k], 0.0)
+                    after = max(hi[v, k] - queries[q, k + axes], 0.0)
+                    out[q] += part[i] * slope[v, k] * (before - after) / (2.0 * (hi[v, k] - lo[v, k]))
+
+
+@njit(cache=True, nogil=True)
+def walk_cut(
+    first_child: Ints, lo: Ints, hi: Ints, unevenness: Floats, queries: Floats, uneven: Floats, cut: Floats
+) -> None:
+    """The sum of f (1 − f) q over leaves of which a query covers a part f, and how many those are."""
+    room = len(first_child)
+    stack, part, has_value = np.empty(room, np.int64), np.empty(room), np.ones(room - 1, np.bool_)
+    for q in range(len(queries)):
+        uneven[q] = cut[q] = 0.0
+        found = canonical_nodes(first_child, lo, hi, has_value, queries[q], stack, part)
+        for i in range(room - 1, room - 1 - found, -1):
+            if 0 < part[i] < 1:
+                uneven[q] += part[i] * (1 - part[i]) * unevenness[stack[i]]
+                cut[q] += 1
+
+
+@njit(cache=True, nogil=True)
 def walk_variance(
     first_child: Ints, lo: Ints, hi: Ints, subtree_variance: Floats, queries: Floats, out: Floats
 ) -> None:

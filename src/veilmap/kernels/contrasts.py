@@ -41,12 +41,13 @@ def sum_runs(signed: Ints, side: int, axes: int, axis: int, run: int) -> int:
     """Σ |sum over a run|, a run being up to ``run`` cells in a row beside ``axis``; along it they would not border."""
     along = axes - 1 if axis < axes - 1 else axes - 2
     stride = side ** (axes - 1 - along) if axes > 1 else 1
-    length = min(run, side) if axes > 1 else 1
+    length = run if axes > 1 else 1
     total = 0
     for c in range(side**axes):
-        if c // stride % side % length == 0:
+        place = c // stride % side
+        if place % length == 0:
             one = 0
-            for i in range(length):
+            for i in range(min(length, side - place)):
                 one += signed[c + i * stride]
             total += abs(one)
     return total

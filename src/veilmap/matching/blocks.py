@@ -149,7 +149,7 @@ def leaves_only(method: str | Method, height: int | None, rule: Rule, epsilon: o
         raise BadInput(f"Records are matched by methods with a pure promise, and {chosen.name} has another.")
     if isinstance(chosen.structure, HilbertR):
         raise BadInput(OVERLAP)
-    chosen = replace(chosen, estimate=Estimate.NOISY_COUNTS, prune_below=None)
+    chosen = replace(chosen, estimate=Estimate.NOISY_COUNTS, slopes=False, prune_below=None)
     if not any(field.name == "height" for field in fields(chosen.structure)):  # type: ignore[arg-type]
         return chosen
     if isinstance(method, str) and height is None:

@@ -60,6 +60,7 @@ LOOKS = {
         ("quad-exact", 6, 6, ""),
         ("quad-opt-pruned", 7, 7, "|||"),
         ("privtree", 6, 6, ""),
+        ("best", 0, 0, ""),
     )
 }
 

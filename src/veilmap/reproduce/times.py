@@ -42,7 +42,7 @@ def run(setting: Setting, method: Method, repeat: int) -> list[Row]:
 
 def _timed(setting: Setting, method: Method, points: Floats, seed: int) -> tuple[int, float, float]:
     """Nodes that are published; seconds for the noisy tree, and for making the best of its counts and pruning."""
-    plain = replace(method, estimate=Estimate.NOISY_COUNTS, prune_below=None)
+    plain = replace(method, estimate=Estimate.NOISY_COUNTS, slopes=False, prune_below=None)
     with fixed_entropy(seed):
         begun = perf_counter()
         found = vm.release(points, setting.domain, EPSILON, plain).estimates

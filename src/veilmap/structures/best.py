@@ -24,9 +24,9 @@ SURE = 400.0  # rows times ε from which one look is enough
 
 CELL = 4.0  # rows times ε that a leaf deserves when nothing is known
 FIRST = 8.0  # the same for the first split, which must not be too fine before more is known
-SIDE, LIFT = 6.0, 0.4  # parts a side of one split; levels are rounded up a little more often than down
+FANOUT, LIFT = 36.0, 0.4  # parts of one split, about; levels are rounded up a little more often than down
 DEEPEST = 8  # splits that are planned ahead
-DOWN = 1.45  # later levels pay for more than the boxes that cut them: their cells are what small boxes are made of
+DOWN = 1.45, 1.1  # later levels are worth more than what is cut of them: small boxes are made of them; on one axis
 ALONE = 1.6  # parts that a box must deserve to be split at all
 MOST_PARTS = 512
 MOST = 2**22  # leaves, about
@@ -76,8 +76,8 @@ class Best:
                 return
             counts, left = _split(gate, parts, spend, left, one)
             cost = PROBE[1] if rows * sharp[-1] < PROBE[0] else PROBE[2]
-            if probing and left.min() > cost:
-                cell, left = probe(gate, counts, sharp[left - cost], cost * one), left - cost
+            if probing and left.min() > cost and (learned := probe(gate, counts, sharp[left - cost], cost * one)):
+                cell, left = learned, left - cost
             probing = False
             alike = likeness(gate.boxes(), counts, sharp, spend, left)
 
@@ -95,16 +95,15 @@ def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> t
 def plan(wanted: Floats, left: Ints, tree: Tree, power: int) -> tuple[Ints, Ints]:
     """Parts of each newest box along each axis, and the units that each part pays.
 
-    ``wanted`` is how many leaves a box deserves. Enough levels are planned for that many with about ``SIDE`` parts a
-    side each, and the budget goes to them as they will be used: a box's border meets so many nodes of a level.
+    ``wanted`` is how many leaves a box deserves. Enough levels are planned for that many with about ``FANOUT`` parts
+    each, and the budget goes to them as they will be used: a box's border meets so many nodes of a level.
     """
     newest = tree.level(tree.height)
     width = tree.hi[newest] - tree.lo[newest]
     axes = width.shape[1]
-    side = np.maximum(wanted, 1) ** (1 / axes)
-    levels = np.clip(np.round(np.log(side) / math.log(SIDE) + LIFT), 1, DEEPEST)
-    each = side ** (1 / levels)
-    growth = DOWN * each ** ((axes - 1) / (power + 1))  # from one level to the next
+    levels = np.clip(np.round(np.log(np.maximum(wanted, 1)) / math.log(FANOUT) + LIFT), 1, DEEPEST)
+    each = np.maximum(wanted, 1) ** (1 / axes / levels)  # parts a side
+    growth = DOWN[axes == 1] * each ** ((axes - 1) / (power + 1))  # from one level to the next
     spend = np.maximum(np.round(left * (growth - 1) / (growth**levels - 1)), 1).astype(np.int64)
     last = (levels == 1) | (spend >= left)
     parts = np.tile(np.round(np.where(levels == 1, each, np.maximum(each, 2)))[:, None], (1, axes))
@@ -116,19 +115,23 @@ def plan(wanted: Floats, left: Ints, tree: Tree, power: int) -> tuple[Ints, Ints
 
 
 def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction) -> float:
-    """The rows times ε that leaves should have, where noise and unevenness of cut leaves are in balance."""
+    """The rows times ε that leaves should have, where noise and unevenness of cut leaves are in balance.
+
+    0 when no box can be probed: then nothing is spent.
+    """
     axes, tree = gate.domain.dimensions, gate.tree()
     newest = tree.level(tree.height)
     narrow = np.log2((tree.hi[newest] - tree.lo[newest]).min(axis=1)) - 1
     load = np.maximum(counts, 0) * sharp
-    depth = np.minimum(np.floor(np.log2(np.maximum(load, 1)) / axes), np.minimum(narrow, 20)).astype(np.int64)
+    deepest = math.log2(MOST_TALLIED) // axes - 1
+    depth = np.minimum(np.floor(np.log2(np.maximum(load, 1)) / axes), np.minimum(narrow, deepest)).astype(np.int64)
     depth[load < 2] = -1
     size = np.where(depth < 0, 0.0, 2.0 ** (axes * (depth + 1)))
     lot = (np.arange(len(size), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) / 2**32
     depth[lot * size.sum() > MOST_TALLIED] = -1  # a public draw of boxes
     scales = 5 if axes == 1 else 3
     if not (depth >= 0).any():
-        return CELL
+        return 0.0
     noisy = gate.halves(depth, scales, price)
     error = axes * scales * math.sqrt(2) / gate.sharpness(price)  # standard error of a sum
     at, rough = [], []
@@ -157,7 +160,8 @@ def likeness(tree: Tree, counts: Floats, sharp: Floats, spend: Ints, left: Ints)
     kind = np.minimum(np.log2(np.maximum(counts, 1)), 30).astype(np.int64)
     pairs, unlike = np.zeros((2, 31))
     noise = np.where(spend > 0, 2 / np.maximum(sharp[spend], 1e-12) ** 2, 0.0)
-    add_contrasts(tree.first_child[above.start : above.stop + 1] - newest.start, tree.lo[newest], counts, noise, pairs, unlike)
+    first = tree.first_child[above.start : above.stop + 1] - newest.start
+    add_contrasts(first, tree.lo[newest], counts, noise, pairs, unlike)
     usual = np.maximum((unlike + LEARNED * ALIKE) / (pairs + LEARNED), 0.001)
     size = np.clip((usual / ALIKE) ** -LOCAL, 0.05, 20)[kind]
     weight = np.where(left > 0, np.maximum(counts, 0), 0)

@@ -216,7 +216,7 @@ def _measure(
         """Of newest boxes, each cut into 2^depth cells an axis, and those in two; -1 leaves a box out."""
         newest, axes = tree.level(tree.height), domain.dimensions
         width = (tree.hi[newest] - tree.lo[newest]).min(axis=1)
-        if order is not None or depth.dtype != np.int64 or depth.shape != width.shape or not 1 <= scales <= 8:
+        if order is not None or depth.dtype != np.int64 or depth.shape != width.shape or scales not in range(1, 9):
             raise BadInput(
                 "Halves are compared at 1 to 8 scales, and no curve; a depth is a whole number for each box."
             )

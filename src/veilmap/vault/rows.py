@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
 
-from veilmap.kernels.counting import follow_cuts, follow_parts, tally_parts
+from veilmap.kernels.counting import follow_cuts, follow_parts, tally, tally_parts
 from veilmap.tree import Ints, RegularTree, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
@@ -64,12 +66,18 @@ class Rows:
         """Follow ``Tree.split`` to the tree that it made."""
         above = grown.level(grown.height - 1)
         children = grown.first_child[above.start : above.stop + 1]
-        follow_parts(*self._boxes(grown, above), parts, above.start, children, self._node)
+        cells, lo, width = self._boxes(grown, above)
+
+        def follow(some: slice) -> None:
+            mine = tuple(axis[some] for axis in cells)
+            follow_parts(mine, lo, width, parts, above.start, children, self._node[some])
+
+        self._in_two(follow)
 
     def tallied(self, tree: Tree, side: Ints) -> Ints:
         """How many rows lie in each of the ``side`` parts an axis of the newest boxes, box after box."""
         newest, parts = tree.level(tree.height), np.tile(side[:, None], (1, len(self.cells)))
-        start = np.concatenate([[0], np.cumsum(np.where(side > 0, np.prod(parts, axis=1), 0))])
+        start = np.concatenate([[0], np.cumsum(np.prod(parts, axis=1))])
         counts = np.zeros(start[-1], np.int64)
         tally_parts(*self._boxes(tree, newest), parts, newest.start, start, self._node, counts)
         return counts
@@ -79,7 +87,16 @@ class Rows:
 
     def counts(self, size: int) -> Ints:
         """How many rows each node has that no child of it has."""
-        return np.bincount(self._node, minlength=size)
+        counts = np.zeros((2, size), np.int64)
+        self._in_two(lambda some: tally(self._node[some], counts[int(some.start > 0)]))
+        both: Ints = counts[0] + counts[1]
+        return both
+
+    def _in_two(self, work: Callable[[slice], None]) -> None:
+        """Do the first half of the rows, and the second, at once."""
+        half, rows = len(self._node) // 2, len(self._node)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(work, (slice(0, half), slice(half, rows))))
 
     def sorted_along(self, tree: Tree, axis: int, bits: int) -> tuple[Ints, Ints]:
         """The cells of each newest node along an axis, sorted, node after node; and where each node's begin."""

@@ -1,0 +1,39 @@
+"""Who lies beside whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.curve import CurveTree
+from veilmap.kernels import estimates as kernel
+from veilmap.kernels import neighbours
+from veilmap.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Near:
+    """The neighbours of nodes, found once for all that need them. Along a curve, they are those along the curve."""
+
+    volume: NDArray[np.float64]  # of each node, in cells
+    nodes: NDArray[np.int32]  # (nodes, 2 · axes): before and behind along each axis, -1 for nobody
+
+    @classmethod
+    def of(cls, tree: Tree) -> Near:
+        if isinstance(tree, CurveTree):
+            return cls.of(tree.keys)
+        axes = tree.lo.shape[1]
+        volume, nodes = np.empty(tree.size), np.empty((tree.size, 2 * axes), np.int32)
+        neighbours.measure_boxes(tree.lo, tree.hi, volume)
+        larger = 2 ** (axes / 2)  # half as wide again, nearly, along every axis
+        shape = np.zeros((tree.size, axes), np.int32)
+        neighbours.find_neighbours(tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape, nodes)
+        return cls(volume, nodes)
+
+    def density(self, estimate: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows a cell, by these estimates of nodes."""
+        out = np.empty(len(estimate))
+        kernel.spread_out(estimate, self.volume, out)
+        return out
