@@ -293,7 +293,10 @@ def test_the_command_finds_an_epsilon(run):
 
 
 def test_the_command_says_what_its_figures_cover(run):
-    assert "This is the noise that privacy costs. Cells that" in run("--epsilon", "1", "--height", "3")[1]
+    assert (
+        "This is the noise that privacy costs. Cells that"
+        in run("--epsilon", "1", "--height", "3", "--method", "quad-opt")[1]
+    )
     assert "follows the data" in run("--epsilon", "1", "--height", "3", "--method", "kd-standard")[1]
     out = run("--epsilon", "1", "--height", "3", "--method", "kd-standard", "--rows", "1000")[1]
     assert "for 1,000 rows all over the domain" in out
@@ -350,7 +353,9 @@ def test_a_plan_that_cannot_fit_is_refused_with_its_size():
 
 @pytest.mark.parametrize("prune", [None, 50.0])
 def test_a_map_shows_points_where_they_are_and_nothing_where_they_are_not(prune):
-    release = vm.release(RNG.uniform([0, 0], [1, 1], (100_000, 2)), SQUARE, epsilon=1, height=6, prune=prune)
+    release = vm.release(
+        RNG.uniform([0, 0], [1, 1], (100_000, 2)), SQUARE, epsilon=1, method="quad-opt", height=6, prune=prune
+    )
     image = density_image(release)
     assert image.shape == (64, 64)
     corner, rest = image[:16, :16], image.copy()
@@ -361,19 +366,19 @@ def test_a_map_shows_points_where_they_are_and_nothing_where_they_are_not(prune)
 
 def test_rows_of_the_image_are_the_second_axis():
     points = RNG.uniform([0, 2], [1, 3], (50_000, 2))
-    image = density_image(vm.release(points, SQUARE, epsilon=5, height=2))
+    image = density_image(vm.release(points, SQUARE, epsilon=5, method="quad-opt", height=2))
     assert np.argwhere(image > 10_000).tolist() == [[2, 0]]
 
 
 @pytest.mark.parametrize("rows", [0, 20_000])
 def test_a_map_is_drawn_even_of_nothing(rows, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    release = vm.release(RNG.uniform(0, 4, (rows, 2)), SQUARE, epsilon=1, height=4)
+    release = vm.release(RNG.uniform(0, 4, (rows, 2)), SQUARE, epsilon=1, method="quad-opt", height=4)
     draw_map(release, tmp_path / "map.png", "A test")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_map_needs_two_axes(tmp_path):
-    release = vm.release(RNG.random((10, 1)), vm.Domain({"x": (0, 1)}), epsilon=1, height=1)
+    release = vm.release(RNG.random((10, 1)), vm.Domain({"x": (0, 1)}), epsilon=1, method="quad-opt", height=1)
     with pytest.raises(BadInput, match="two axes, this one has 1"):
         draw_map(release, tmp_path / "map.png", "A test")

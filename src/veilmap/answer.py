@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilmap.domain import Domain
 from veilmap.estimate import Estimates
+from veilmap.intervals import half_widths, quantiles, spread_of
 from veilmap.kernels import boxes as kernel
 from veilmap.kernels import lookups, marginals
 from veilmap.kernels.grids import summed_area
-from veilmap.intervals import half_widths, quantiles, spread_of
 from veilmap.queries import checked_boxes
 from veilmap.tree import RegularTree, frozen
 
