@@ -147,7 +147,7 @@ def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction) -> float:
         seen = trust * noisy[scale] / axes / mass + (1 - trust) * math.hypot(ROUGH, chances)
         at.append(float((n * np.log(n * sharp[some] / cells)).sum() / mass))
         rough.append(math.log(max(max(seen, 0.02) ** 2 - chances**2, 4e-4)))
-    uneven = np.exp(np.interp(np.log(CELLS), at, rough))
+    uneven = np.exp(np.interp(np.log(CELLS), np.maximum.accumulate(at), rough))
     cost = 2 * NOISE / CELLS + uneven * CELLS + sharp.mean() * np.sqrt(CELLS / max(float(load.mean()), 1.0))
     return float(CELLS[np.argmin(cost)])
 

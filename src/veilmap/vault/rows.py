@@ -14,6 +14,9 @@ from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
 
 
+WORTH_THREADS = 1 << 16  # rows
+
+
 class Rows:
     """The cells of every row, the deepest node that it lies in, and whose it is."""
 
@@ -94,9 +97,12 @@ class Rows:
 
     def _in_two(self, work: Callable[[slice], None]) -> None:
         """Do the first half of the rows, and the second, at once."""
-        half, rows = len(self._node) // 2, len(self._node)
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(work, (slice(0, half), slice(half, rows))))
+        rows = len(self._node)
+        if rows < WORTH_THREADS:
+            work(slice(0, rows))
+        else:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(work, (slice(0, rows // 2), slice(rows // 2, rows))))
 
     def sorted_along(self, tree: Tree, axis: int, bits: int) -> tuple[Ints, Ints]:
         """The cells of each newest node along an axis, sorted, node after node; and where each node's begin."""
