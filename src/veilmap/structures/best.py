@@ -33,7 +33,7 @@ MOST = 2**22  # leaves, about
 
 PROBED = 6000.0  # rows times ε from which the probe is worth its price
 PROBE = (20_000.0, 2, 1)  # below and above so many rows times ε, it costs so many units
-MOST_TALLIED = 2**20  # parts that it looks at
+MOST_TALLIED = 2**19  # parts that it looks at
 ROUGH, TRUST = 0.25, 0.12  # what it is expected to say, and how surely
 NOISE = 0.35  # of a leaf's noise is in an answer that cuts it
 CELLS = np.geomspace(0.7, 128, 40)
@@ -70,10 +70,14 @@ class Best:
         least = rows * sharp[-1] / MOST
         cell, alike = FIRST if probing else CELL, np.ones(1)
         while True:
-            wanted = np.maximum(counts, 0) * sharp[left] / np.maximum(cell * alike, least)
-            parts, spend = plan(wanted, left, gate.boxes(), gate.power)
-            if not parts.any():
+            live, tree = left > 0, gate.tree()
+            if not live.any():
                 return
+            wanted = np.maximum(counts, 0) * sharp[left] / np.maximum(cell * alike, least)
+            newest = tree.level(tree.height)
+            width = (tree.hi[newest] - tree.lo[newest])[live]
+            parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
+            parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
             counts, left = _split(gate, parts, spend, left, one)
             cost = PROBE[1] if rows * sharp[-1] < PROBE[0] else PROBE[2]
             if probing and left.min() > cost and (learned := probe(gate, counts, sharp[left - cost], cost * one)):
@@ -92,14 +96,12 @@ def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> t
     return counts.astype(np.float64), np.repeat(left, fanout) - grains
 
 
-def plan(wanted: Floats, left: Ints, tree: Tree, power: int) -> tuple[Ints, Ints]:
-    """Parts of each newest box along each axis, and the units that each part pays.
+def plan(wanted: Floats, left: Ints, width: Ints, power: int) -> tuple[Ints, Ints]:
+    """Parts of boxes along each axis, and the units that each part pays.
 
-    ``wanted`` is how many leaves a box deserves. Enough levels are planned for that many with about ``FANOUT`` parts
+    ``wanted`` is how many leaves a box deserves, ``left`` the units it has, ``width`` its cells an axis. Enough levels are planned for that many with about ``FANOUT`` parts
     each, and the budget goes to them as they will be used: a box's border meets so many nodes of a level.
     """
-    newest = tree.level(tree.height)
-    width = tree.hi[newest] - tree.lo[newest]
     axes = width.shape[1]
     levels = np.clip(np.round(np.log(np.maximum(wanted, 1)) / math.log(FANOUT) + LIFT), 1, DEEPEST)
     each = np.maximum(wanted, 1) ** (1 / axes / levels)  # parts a side
@@ -110,7 +112,6 @@ def plan(wanted: Floats, left: Ints, tree: Tree, power: int) -> tuple[Ints, Ints
     parts[last & (wanted < ALONE)] = 1
     parts = np.minimum(np.clip(parts, 1, MOST_PARTS).astype(np.int64), np.maximum(width, 1))
     last |= np.all(parts == 1, axis=1)
-    parts[left <= 0] = 0
     return parts, np.where(last, left, spend)
 
 

@@ -115,7 +115,7 @@ def _measure(
         if rows is None:
             rows = Rows(*points._rows(progress)).capped(most, keys)
             rows = rows.in_order() if domain.dimensions == 1 else rows
-            if isinstance(tree, RegularTree):
+            if isinstance(tree, RegularTree) and tree.size > 1:
                 rows.place(tree, domain.bits)
         return rows
 
@@ -297,7 +297,7 @@ def _measure(
         if dearer:
             ledger.charge("counts of nodes, each at its own price", price.mechanism, dearer * one)
         grain, paid = one, after
-        for times in np.unique(grains).tolist():
+        for times in np.flatnonzero(np.bincount(grains)).tolist():
             publish(nodes[grains == times], times * one)
         return noisy[nodes].copy()
 
