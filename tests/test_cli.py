@@ -47,7 +47,8 @@ def run(capsys, monkeypatch):
 @pytest.fixture(scope="module")
 def released(trips, tmp_path_factory):
     out = tmp_path_factory.mktemp("release") / "trips.parquet"
-    words = [VEILMAP, "release", trips, "-o", out, "--epsilon", "1", "--domain", DOMAIN, "--height", "6"]
+    words = [VEILMAP, "release", trips, "-o", out, "--epsilon", "1", "--domain", DOMAIN]
+    words += ["--method", "quad-opt", "--height", "6"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "1-differentially private for one row" in done.stdout
     assert done.stderr == ""
@@ -114,6 +115,35 @@ def test_info_is_a_page_for_a_privacy_officer(run, released):
     assert sum(float(row["epsilon"]) for row in csv.DictReader(io.StringIO(out))) == pytest.approx(1)
 
 
+def test_the_default_is_best_and_info_tells_what_it_does(run, trips, tmp_path):
+    out, whole = tmp_path / "r.parquet", tmp_path / "whole.parquet"
+    assert run("release", trips, "-o", out, "--epsilon", "1", "--domain", DOMAIN)[0] == 0
+    made = vm.load(out)
+    assert made.method["name"] == "best"
+    status, said, _ = run("info", out)
+    assert status == 0
+    assert "counts of nodes, each at its own price" in " ".join(said.split())
+    assert "density may rise or fall inside a leaf" in said
+    assert "whole numbers" not in said
+    made.integers().save(whole)
+    _, said, _ = run("info", whole)
+    assert "whole numbers of 0 or more" in said
+
+
+def test_info_says_nothing_of_slopes_and_whole_numbers_where_there_are_none(run, released):
+    _, said, _ = run("info", released)
+    assert "inside a leaf" not in said
+    assert "whole numbers" not in said
+
+
+def test_a_plan_of_the_default_needs_a_guess_of_the_rows(run):
+    status, out, err = run("plan", "--epsilon", "1", "--domain", DOMAIN)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "give a guess of it" in err
+    _, out, _ = run("plan", "--epsilon", "1", "--domain", DOMAIN, "--rows", "4000", "--format", "json")
+    assert json.loads(out)["method"]["name"] == "best"
+
+
 def test_info_copes_with_odd_names_and_an_unmeasured_root(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     method = vm.Method(structure=vm.Quadtree(1), budget=vm.LeafOnly(), estimate=vm.Estimate.NOISY_COUNTS)
@@ -128,7 +158,7 @@ def test_info_copes_with_odd_names_and_an_unmeasured_root(run, tmp_path, monkeyp
 
 
 def test_plan_predicts_the_error_without_the_data(run, released):
-    words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--height", "6", "--format", "json")
+    words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--method", "quad-opt", "--height", "6", "--format", "json")
     _, out, _ = run(*words, "--box", "-120,38,-110,42")
     predicted = json.loads(out)["predictions"][0]["stderr"]
     assert predicted == pytest.approx(vm.load(released).count([-120, 38, -110, 42]).stderr[0], rel=1e-12)
@@ -144,7 +174,7 @@ def test_plan_predicts_the_error_without_the_data(run, released):
     assert out.startswith("box,stderr,margin_95\n50 % of each axis,")
 
 
-GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--height": "3"}
+GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height": "3"}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +197,8 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--height": "3"}
         ({"--domain": "lon=-125:-103,latitude=31:49"}, "latitude"),
         ({"--domain": "id=0:1,lat=31:49"}, None),  # ids are numbers until row 4000: those rows are dropped
         ({"--method": "quad-op"}, "Did you mean 'quad-opt'"),
-        ({"--method": "best"}, "There is no method 'best'"),
+        ({"--method": "bests"}, "There is no method 'bests'. Did you mean 'best'"),
+        ({"--method": "best"}, "best has no height to set: leave it out, or take one of quad-baseline"),
         ({"--height": "20"}, "GiB of memory"),
         ({"--height": "32"}, "can be halved 31 times"),
         ({"--height": "-1"}, "0 or more, got -1"),
@@ -267,7 +298,7 @@ def test_info_of_a_concentrated_release_adds_up_rho(run, trips, tmp_path):
 
 
 def test_plan_takes_the_same_options(run):
-    words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--height", "4", "--format", "json")
+    words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--method", "quad-opt", "--height", "4", "--format", "json")
 
     def errors(*more):
         status, out, err = run(*words, *more)

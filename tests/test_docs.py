@@ -142,9 +142,12 @@ def test_the_blocks_that_matter_are_found() -> None:
     assert all(languages[language] >= least for language, least in (("python", 10), ("console", 5), ("sql", 1)))
 
 
+SQUARE = vm.Domain({"lon": (-10, 10), "lat": (40, 60)})
+
+
 def test_the_sql_of_the_format_page_counts_as_veilmap_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = vm.release(np.full((9, 2), [2, 49]), vm.Domain({"lon": (-10, 10), "lat": (40, 60)}), epsilon=1, height=4)
+    made = vm.release(np.full((9, 2), [2, 49]), SQUARE, 1, "quad-opt", height=4)
     made.save("points.parquet")
     (query,) = (block.text for block in blocks(DOCS / "format.md") if "AS points_in_box" in block.text)
     ((by_sql,),) = duckdb.connect().execute(query).fetchall()
@@ -304,7 +307,12 @@ def test_the_schema_is_a_schema() -> None:
 @pytest.mark.parametrize(
     ("axes", "how"),
     [
+        (2, {}),
+        (1, {"method": "best", "prune": 20}),
+        (3, {"method": "best", "estimate": "least-squares"}),
         (2, {"method": "quad-opt"}),
+        (2, {"method": "quad-opt", "estimate": "shrink"}),
+        (2, {"method": "kd-hybrid", "estimate": "nonnegative"}),
         (2, {"method": "quad-opt", "height": 4, "prune": 20}),
         (2, {"method": "quad-post"}),
         (2, {"method": "quad-geo", "height": 0}),
@@ -317,6 +325,38 @@ def test_the_schema_is_a_schema() -> None:
 )
 def test_the_header_of_a_release_fits_the_schema(axes: int, how: dict[str, Any], tmp_path: Path) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(header_of(tmp_path, axes, **how))
+
+
+def test_the_header_of_a_release_in_whole_numbers_fits_the_schema(tmp_path: Path) -> None:
+    made = vm.release(np.linspace(0, 1, 300), vm.Domain({"x": (0, 1)}), epsilon=0.5)
+    made.integers().save(tmp_path / "whole.parquet")
+    header = vm.load(tmp_path / "whole.parquet").header()
+    assert header["method"]["integers"] is True
+    assert is_valid(header)
+    header["method"]["integers"] = "yes"
+    assert not is_valid(header)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("method", "slopes"), "steep"),
+        (("method", "structure", "configuration"), {"height": 3}),
+        (("method", "budget", "configuration"), {"ratio": 2}),
+        (("method", "estimate"), "shrunk"),
+        (("privacy", "ledger", 0, "what"), ""),
+    ],
+)
+def test_a_broken_header_of_the_default_does_not_fit_the_schema(
+    place: tuple[Any, ...], value: object, tmp_path: Path
+) -> None:
+    header = header_of(tmp_path)
+    assert is_valid(header)
+    inner = header
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    assert not is_valid(header)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +395,6 @@ def test_a_broken_header_does_not_fit_the_schema(place: tuple[Any, ...], value: 
 
 @pytest.mark.parametrize("key", SCHEMA["required"])
 def test_a_header_that_lacks_a_part_does_not_fit_the_schema(key: str, tmp_path: Path) -> None:
-    header = header_of(tmp_path, height=2)
+    header = header_of(tmp_path, method="quad-opt", height=2)
     del header[key]
     assert not is_valid(header)

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 import veilmap as vm
 from veilmap.errors import VeilmapError
+from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
 from veilmap.vault import Sealed, measure, price, seal
 from veilmap.vault.noise import _probabilities
@@ -227,12 +228,29 @@ def publish(points: object, **how: Any) -> vm.Release:
         return vm.release(points, DOMAIN, EPSILON, **how)
 
 
+@dataclass(frozen=True)
+class Probing:
+    """Compares halves, as `best` does of many rows; but with noise as wide as any here."""
+
+    height = None
+
+    def nodes(self, dimensions: int) -> None:
+        return None
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
+        gate.split(np.array([[2, 2]]))
+        gate.halves(np.zeros(4, np.int64), 1, epsilon / 2)
+        gate.count(1, epsilon / 2)
+
+
 WAYS: dict[str, dict[str, Any]] = {
-    "chosen height": {},
-    "height 2": {"height": 2},
-    "height 0": {"height": 0},
+    "best": {},
+    "a probe": {"method": vm.Method(structure=Probing(), name="probing")},
+    "chosen height": {"method": "quad-opt"},
+    "height 2": {"method": "quad-opt", "height": 2},
+    "height 0": {"method": "quad-opt", "height": 0},
     "noisy counts": {"method": "quad-baseline", "height": 2},
-    "pruned": {"height": 2, "prune": 32},
+    "pruned": {"method": "quad-opt", "height": 2, "prune": 32},
     "unmeasured levels": {"method": vm.Method(structure=vm.Quadtree(2), budget=vm.Levels([0, 0, 1]))},
     "medians": {"method": "kd-standard", "height": 2},
     "medians of a sample": {"method": "kd-noisymean", "height": 2, "sample": "0.5"},
@@ -240,7 +258,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "noisy grid": {"method": "kd-cell", "height": 2},
     "adaptive grid": {"method": "adaptive-grid"},
     "privtree": {"method": "privtree"},
-    "gaussian": {"height": 2, "noise": "discrete-gaussian", "delta": "1e-9"},
+    "gaussian": {"method": "quad-opt", "height": 2, "noise": "discrete-gaussian", "delta": "1e-9"},
     "people": {"method": "kd-hybrid", "height": 2, "unit": np.arange(sum(LEAF_COUNTS)) // 7, "max_rows_per_unit": 7},
 }
 WHOLE = [[-8.0, 32.0, 8.0, 48.0], [-7.5, 33.0, 1.25, 47.0]]
@@ -255,6 +273,7 @@ def use(release: vm.Release) -> list[Any]:
         str(release),
         release.height,
         release.privacy.statement(),
+        release.integers(),
     ]
 
 
@@ -338,7 +357,7 @@ class Leaky(vm.Release):
 
 
 def leak(points: NDArray[np.float64], kind: str) -> vm.Release:
-    sound = publish(points, height=1)
+    sound = publish(points, method="quad-opt", height=1)
     release = Leaky(sound.domain, sound.method, sound.privacy, sound.estimates, sound.provenance)
     mine, total = points[:5].copy(), len(points)
     secrets: dict[str, Any] = {
@@ -396,10 +415,13 @@ def test_watch_finds_a_leak_in_a_file(points: NDArray[np.float64], watch: Watch,
         assert Walker(watch).walk(pq.read_table(tmp_path / "leaky.parquet"), "columns").found
 
 
-def test_exact_tree_would_be_found(monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch) -> None:
+@pytest.mark.parametrize("how", [{}, {"method": "quad-opt", "height": 2}], ids=["best", "quad-opt"])
+def test_exact_tree_would_be_found(
+    monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch, how: dict[str, Any]
+) -> None:
     """A release without noise: every place that could hold a count does, and the walker says so."""
     monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
-    assert Walker(watch).walk(publish(points, height=2), "release").found
+    assert Walker(watch).walk(publish(points, **how), "release").found
 
 
 # --- what is said on the way ------------------------------------------------------------------------------------
@@ -568,7 +590,7 @@ def test_failing_engine_would_be_seen(points: NDArray[np.float64], watch: Watch)
     assert secrets_in(caught.value, watch)
 
 
-@pytest.mark.parametrize("method", ["quad-opt", "kd-standard", "kd-cell"])
+@pytest.mark.parametrize("method", ["best", "quad-opt", "kd-standard", "kd-cell"])
 @pytest.mark.parametrize("kind", [VeilmapError, MemoryError, KeyboardInterrupt, ValueError])
 def test_error_while_counts_are_open_tells_nothing(
     monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch, kind: type[BaseException], method: str
@@ -578,7 +600,7 @@ def test_error_while_counts_are_open_tells_nothing(
 
     monkeypatch.setattr(price, "discrete_laplace", fail)
     with pytest.raises((VeilmapError, MemoryError, KeyboardInterrupt)) as caught:
-        publish(points, height=2, method=method)
+        publish(points, method=method, height=None if method == "best" else 2)
     assert secrets_in(caught.value, watch) == []
 
 
@@ -596,7 +618,7 @@ BAD_CALLS: dict[str, Any] = {
     "three dimensions": lambda points: publish(points[None]),
     "objects": lambda points: publish({"lon": points[:, 0].tolist()}),
     "epsilon": lambda points: vm.release(points, DOMAIN, 0),
-    "height": lambda points: publish(points, height=99),
+    "height": lambda points: publish(points, method="quad-opt", height=99),
     "method": lambda points: publish(points, method="quad-optt"),
     "budget": lambda points: publish(points, method=vm.Method(structure=vm.Quadtree(2), budget=vm.Levels([1, 1]))),
     "no height": lambda points: publish(points, method="privtree", height=2),
@@ -642,7 +664,7 @@ def test_interrupted_release_leaves_no_file(points: NDArray[np.float64], watch: 
 def test_interrupted_save_leaves_what_was_there(
     monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], tmp_path: Path, step: str, error: BaseException
 ) -> None:
-    release, path = publish(points, height=1), tmp_path / "release.parquet"
+    release, path = publish(points), tmp_path / "release.parquet"
     path.write_bytes(b"the old one")
 
     def fail(*arguments: object) -> None:

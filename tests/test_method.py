@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from veilmap import BadInput, Estimate, Geometric, KdTree, LeafOnly, Levels, Method, Noise, Quadtree, Uniform
+from veilmap.budget import Chosen
 from veilmap.domain import Domain
 from veilmap.method import BUDGETS, DEFAULT_METHOD, METHODS, STRUCTURES, named
-from veilmap.structures import AdaptiveGrid, CellTree, Gate, HilbertR, PrivTree, UniformGrid, Workload
+from veilmap.structures import AdaptiveGrid, Best, CellTree, Gate, HilbertR, PrivTree, UniformGrid, Workload
 from veilmap.tree import RegularTree
 
-FREE = {"uniform-grid", "adaptive-grid", "privtree"}  # of a height
+FREE = {"best", "uniform-grid", "adaptive-grid", "privtree"}  # of a height
 SAMPLED = {"kd-standard", "kd-hybrid", "kd-noisymean", "kd-true", "kd-pure", "hilbert-r"}
 EXACT = {"kd-true", "kd-pure"}
 
@@ -80,7 +81,7 @@ def test_every_budget_and_estimate_comes_back_from_json(budget, estimate):
         *(Quadtree(), Quadtree(0), KdTree(), KdTree(3, "half"), KdTree(4, 2, fanout=2), KdTree(2, median_share="1/7")),
         *(KdTree(median="smooth-sensitivity", sample="0.01"), HilbertR(3, order=9, sample=1), HilbertR()),
         *(CellTree(3, cells=20, median_share=0.5), UniformGrid(), UniformGrid(17), AdaptiveGrid(), AdaptiveGrid(9)),
-        *(PrivTree(), PrivTree("1/3")),
+        *(PrivTree(), PrivTree("1/3"), Best()),
     ],
     ids=str,
 )
@@ -142,11 +143,19 @@ def test_the_four_quadtrees_are_the_two_budgets_times_the_two_estimates():
         "quad-post": (Uniform(), Estimate.LEAST_SQUARES),
         "quad-opt": (Geometric(), Estimate.LEAST_SQUARES),
     }
-    assert DEFAULT_METHOD == "quad-opt"
+
+
+def test_the_default_is_the_first_of_the_registry_and_has_no_knob():
+    assert next(iter(METHODS)) == DEFAULT_METHOD == "best"
+    best = METHODS["best"]
+    assert (best.budget, best.estimate, best.slopes) == (Chosen(), Estimate.SHRINK, True)
+    assert fields(best.structure) == ()
+    assert not any(m.slopes for name, m in METHODS.items() if name != "best")
 
 
 def test_the_trees_of_the_registry():
     assert {name: m.structure for name, m in METHODS.items() if not name.startswith("quad-")} == {
+        "best": Best(),
         "kd-standard": KdTree(switch="all"),
         "kd-hybrid": KdTree(switch="half"),
         "kd-cell": CellTree(8),
@@ -174,6 +183,7 @@ def test_the_trees_of_the_registry():
         (PrivTree(), LeafOnly()),
         (UniformGrid(), Levels(["1/50", "49/50"])),
         (AdaptiveGrid(), Levels(["1/50", "49/100", "49/100"])),
+        (Best(), Chosen()),
     ],
     ids=lambda part: type(part).__name__,
 )
@@ -243,7 +253,7 @@ def test_a_part_that_makes_no_sense_is_refused_with_a_sentence(make, sentence):
         ("quadgeo", r"Did you mean 'quad-geo'"),
         (
             "zzz",
-            r"no method 'zzz'. There are: quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, ",
+            r"no method 'zzz'. There are: best, quad-baseline, quad-geo, quad-post, quad-opt, kd-standard, ",
         ),
         ("QUAD-OPT", r"Did you mean 'quad-opt'"),
     ],

@@ -67,15 +67,16 @@ def test_the_ledger_adds_up_to_epsilon_exactly(method, height, epsilon):
 
 
 def test_a_height_that_is_not_given_is_paid_for_by_the_count_of_the_root():
-    release = vm.release(POINTS, PLANE, 0.5)
+    release = vm.release(POINTS, PLANE, 0.5, "quad-opt")
     assert charges(release)[0] == ("counts of level 0", Fraction(1, 2) / 50)
     assert [what for what, _ in charges(release)] == [f"counts of level {i}" for i in range(release.height + 1)]
 
 
-def test_a_chosen_height_follows_the_noisy_total():
+@pytest.mark.parametrize("method", ["best", "quad-opt"])
+def test_a_chosen_height_follows_the_noisy_total(method):
     few, many = RNG.random((10, 2)), RNG.random((10**5, 2))
     with fixed_entropy(1):
-        assert vm.release(few, space(2), 1).height < vm.release(many, space(2), 1).height
+        assert vm.release(few, space(2), 1, method).height < vm.release(many, space(2), 1, method).height
 
 
 def test_a_given_height_shares_epsilon_by_the_methods_budget():
@@ -121,7 +122,7 @@ def test_at_the_largest_epsilon_a_release_is_the_truth(method, axes):
     truth = np.array(naive.node_counts(points, domain, nodes.tree))
     measured = np.isfinite(nodes.noise_variance)
     assert measured.all() or method not in QUADTREES
-    measured[0] &= "grid" not in method  # it has a fiftieth
+    measured[0] &= "grid" not in method and method != "best"  # it has a fiftieth, or a hundredth
     assert nodes.noisy_count[measured].tolist() == truth[measured].tolist()
     assert not nodes.noisy_count[np.isinf(nodes.noise_variance)].any()
     if method != "kd-pure":  # which says nothing of the levels between those it counts
@@ -174,16 +175,24 @@ def test_kd_trees_have_a_height_that_suits_their_dimensions(axes, levels):
     assert release.height == levels * axes
 
 
-def test_the_default_is_quad_opt():
-    release = vm.release(POINTS, PLANE, 1, height=2)
-    assert release.method == vm.release(POINTS, PLANE, 1, "quad-opt", 2).method
-    assert release.method["name"] == "quad-opt"
+def test_the_default_is_best():
+    release = vm.release(POINTS, PLANE, 1)
+    assert release.method == vm.release(POINTS, PLANE, 1, "best").method
+    assert release.method["name"] == "best"
     assert release.consistent
+    assert release.estimates.slope.shape == (release.estimates.tree.size, 2)
+    assert {what for what, _ in charges(release)} == {"counts of nodes, each at its own price"}
+
+
+def test_the_default_learns_how_uneven_many_rows_are_before_it_cuts_finely():
+    points = PLANE.lo + RNG.random((7000, 2)) * (PLANE.hi - PLANE.lo)
+    looks = [charge for charge in charges(vm.release(points, PLANE, 1)) if "halves" in charge[0]]
+    assert looks == [("halves of the boxes of level 1", Fraction(2, 100))]
 
 
 def test_height_and_prune_shape_the_tree():
-    assert vm.release(POINTS, PLANE, 1, height=4).estimates.tree.size == 1 + 4 + 16 + 64 + 256
-    pruned = vm.release(POINTS, PLANE, 1, height=4, prune=1e9)
+    assert vm.release(POINTS, PLANE, 1, "quad-opt", 4).estimates.tree.size == 1 + 4 + 16 + 64 + 256
+    pruned = vm.release(POINTS, PLANE, 1, "quad-opt", 4, prune=1e9)
     assert pruned.estimates.tree.size == 1
     assert pruned.height == 0
     assert pruned.method["prune_below"] == 1e9
@@ -201,19 +210,19 @@ def test_height_and_prune_shape_the_tree():
     ],
     ids=["no rows", "all NaN", "all infinite", "all outside", "one bad coordinate each"],
 )
-@pytest.mark.parametrize("height", [None, 2])
-def test_points_without_a_place_count_nowhere(points, height):
+@pytest.mark.parametrize(("method", "height"), [("best", None), ("quad-opt", None), ("quad-opt", 2)])
+def test_points_without_a_place_count_nowhere(points, method, height):
     with fixed_entropy(3):
-        release = vm.release(points, PLANE, 10, height=height)
+        release = vm.release(points, PLANE, 10, method, height)
     answer = release.count(EVERYWHERE)
     assert answer.low == 0
     assert answer.high < 10
 
 
-@pytest.mark.parametrize("height", [None, 5])
-def test_points_all_in_one_place_are_found_there(height):
+@pytest.mark.parametrize(("method", "height"), [("best", None), ("quad-opt", None), ("quad-opt", 5)])
+def test_points_all_in_one_place_are_found_there(method, height):
     with fixed_entropy(4):
-        release = vm.release(np.full((10_000, 2), 2.5), PLANE, 1, height=height)
+        release = vm.release(np.full((10_000, 2), 2.5), PLANE, 1, method, height)
     at, away = release.count([[0, 2.5, 10, 5], [-10, 0, 0, 2.5]]).estimate
     assert at == pytest.approx(10_000, abs=200)
     assert away == pytest.approx(0, abs=200)
@@ -222,11 +231,12 @@ def test_points_all_in_one_place_are_found_there(height):
 @pytest.mark.parametrize(
     "same", [POINTS.tolist(), POINTS.astype(">f8"), np.asfortranarray(POINTS), POINTS[::-1]], ids=range(4)
 )
-def test_the_form_of_an_array_does_not_matter(same):
+@pytest.mark.parametrize(("method", "height"), [("best", None), ("quad-opt", 3)])
+def test_the_form_of_an_array_does_not_matter(same, method, height):
     with fixed_entropy(5):
-        expected = vm.release(POINTS, PLANE, 1, height=3).estimates.noisy_count
+        expected = vm.release(POINTS, PLANE, 1, method, height).estimates.noisy_count
     with fixed_entropy(5):
-        assert np.array_equal(vm.release(same, PLANE, 1, height=3).estimates.noisy_count, expected)
+        assert np.array_equal(vm.release(same, PLANE, 1, method, height).estimates.noisy_count, expected)
 
 
 def test_whole_numbers_are_numbers_and_one_axis_may_be_flat():
@@ -238,7 +248,8 @@ def test_whole_numbers_are_numbers_and_one_axis_may_be_flat():
 
 def test_the_points_are_left_as_they_were():
     before = POINTS.copy()
-    vm.release(POINTS, PLANE, 1, height=2)
+    vm.release(POINTS, PLANE, 1)
+    vm.release(POINTS, PLANE, 1, "quad-opt", 2)
     assert np.array_equal(POINTS, before)
 
 
@@ -278,7 +289,7 @@ def test_people_with_many_rows_are_protected_whole(method):
 
 def test_the_column_of_the_people_is_named_in_the_promise():
     table = pa.table({"lon": POINTS[:, 0], "lat": POINTS[:, 1], "phone": PEOPLE["unit"]})
-    release = vm.release(table, PLANE, 0.5, height=2, unit="phone", max_rows_per_unit=3)
+    release = vm.release(table, PLANE, 0.5, unit="phone", max_rows_per_unit=3)
     assert release.privacy.unit == "one phone (3 rows at most)"
 
 
@@ -290,7 +301,7 @@ def test_yardsticks_say_that_they_are_not_private_everywhere():
         assert not release.privacy.private
         assert release.header()["privacy"]["private"] is False
     assert release.privacy.private is False
-    assert vm.release(POINTS, PLANE, 0.5, height=2, allow_nonprivate=True).privacy.private  # it was not needed
+    assert vm.release(POINTS, PLANE, 0.5, allow_nonprivate=True).privacy.private  # it was not needed
 
 
 # Entropy
@@ -306,9 +317,10 @@ def test_the_same_fixed_entropy_gives_the_same_release(method, height):
     assert np.array_equal(noisy_counts(), noisy_counts())
 
 
-def test_releases_differ_under_the_systems_entropy_and_under_one_fixed_entropy():
+@pytest.mark.parametrize(("method", "height"), [("best", None), ("quad-opt", 4)])
+def test_releases_differ_under_the_systems_entropy_and_under_one_fixed_entropy(method, height):
     def two():
-        return [vm.release(POINTS, PLANE, 0.5, height=4).estimates.noisy_count for _ in range(2)]
+        return [vm.release(POINTS, PLANE, 0.5, method, height).estimates.noisy_count for _ in range(2)]
 
     assert not np.array_equal(*two())
     with fixed_entropy(7):
@@ -317,10 +329,10 @@ def test_releases_differ_under_the_systems_entropy_and_under_one_fixed_entropy()
 
 def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
     with fixed_entropy(7):
-        fixed = vm.release(POINTS, PLANE, 0.5, height=2)
+        fixed = vm.release(POINTS, PLANE, 0.5)
     assert "NOT PRIVATE" in repr(fixed)
     assert "NOT PRIVATE" in fixed.privacy.statement()
-    free = vm.release(POINTS, PLANE, 0.5, height=2)
+    free = vm.release(POINTS, PLANE, 0.5, "quad-opt", 2)
     assert repr(free) == "<Release quad-opt, epsilon=0.5, 21 nodes over lon=-10.0:10.0,lat=0.0:5.0>"
     assert "0.5-differentially private for one row" in free.privacy.statement()
 
@@ -345,26 +357,30 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
             {"method": METHODS["quad-geo"], "prune": 3},
             "height, prune, sample, noise, budget and options go with a method's name",
         ),
-        ({"height": -1}, "0 or more, got -1"),
-        ({"height": 2.0}, r"whole number, 0 or more, got 2\.0"),
-        ({"height": True}, "whole number, 0 or more, got True"),
-        ({"height": "3"}, "whole number, 0 or more, got '3'"),
-        ({"height": 32}, "halved 31 times along each axis, got height=32: choose a smaller one"),
-        ({"height": 10**9}, "halved 31 times"),
+        ({"height": 3}, "best has no height to set: leave it out, or take one of quad-"),
+        ({"method": "quad-opt", "height": -1}, "0 or more, got -1"),
+        ({"method": "quad-opt", "height": 2.0}, r"whole number, 0 or more, got 2\.0"),
+        ({"method": "quad-opt", "height": True}, "whole number, 0 or more, got True"),
+        ({"method": "quad-opt", "height": "3"}, "whole number, 0 or more, got '3'"),
+        (
+            {"method": "quad-opt", "height": 32},
+            "halved 31 times along each axis, got height=32: choose a smaller one",
+        ),
+        ({"method": "quad-opt", "height": 10**9}, "halved 31 times"),
         (
             {"method": METHODS["kd-standard"], "sample": 0.1},
             "height, prune, sample, noise, budget and options go with a method's name",
         ),
         ({"method": METHODS["quad-geo"], "noise": "discrete-laplace"}, "go with a method's name"),
         ({"method": "privtree", "height": 3}, "privtree has no height to set: leave it out, or take one of quad-"),
-        ({"sample": 0.1}, "quad-opt has no sample to set: leave it out, or take one of kd-standard, kd-hybrid"),
+        ({"sample": 0.1}, "best has no sample to set: leave it out, or take one of kd-standard, kd-hybrid"),
         ({"method": "kd-hybrid", "sample": 0}, "rate of a sample is a number above 0, up to 1, got 0"),
         ({"method": "kd-hybrid", "sample": 1.5}, "rate of a sample is a number above 0, up to 1"),
         ({"noise": "none"}, "noise of a release is discrete-laplace or discrete-gaussian, got 'none'"),
         ({"noise": vm.Noise.NONE}, "noise of a release is discrete-laplace or discrete-gaussian, got 'none'"),
         ({"noise": "gaussian"}, "got 'gaussian'"),
-        ({"noise": "discrete-gaussian"}, r"The promise of quad-opt .* is \(epsilon, delta\): give a delta"),
-        ({"delta": 1e-6}, "The promise of quad-opt is pure: leave delta out, or choose the noise discrete-gaussian"),
+        ({"noise": "discrete-gaussian"}, r"The promise of best .* is \(epsilon, delta\): give a delta"),
+        ({"delta": 1e-6}, "The promise of best is pure: leave delta out, or choose the noise discrete-gaussian"),
         ({"noise": "discrete-gaussian", "delta": 0}, "delta is a number between 0 and 0.1, .* got 0"),
         ({"noise": "discrete-gaussian", "delta": 1}, "delta is a number between 0 and 0.1, .* got 1"),
         ({"noise": "discrete-gaussian", "delta": "tiny"}, "delta is a number between 0 and 0.1, .* got 'tiny'"),
@@ -405,7 +421,7 @@ def test_a_bad_argument_is_refused_with_a_sentence(changed, sentence):
 def test_a_tree_too_large_for_memory_is_refused_with_its_size(axes, height, monkeypatch):
     monkeypatch.setattr("veilmap.publish.free_memory", lambda: 2**30)
     with pytest.raises(TooLarge, match=r"would take \S+ GiB of memory; 1 GiB are free: choose a smaller height"):
-        vm.release(np.empty((0, axes)), space(axes), 1, height=height)
+        vm.release(np.empty((0, axes)), space(axes), 1, "quad-opt", height)
 
 
 def test_a_refused_release_never_opens_the_points():
@@ -443,4 +459,4 @@ def test_an_absurd_epsilon_is_refused_at_once(epsilon):
 
 
 def test_no_points_is_no_error():
-    assert abs(vm.release([], PLANE, 50, height=0).count([*PLANE.lo, *PLANE.hi]).estimate[0]) < 3
+    assert abs(vm.release([], PLANE, 50).count([*PLANE.lo, *PLANE.hi]).estimate[0]) < 3

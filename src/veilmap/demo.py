@@ -14,7 +14,7 @@ from veilmap.errors import BadInput, need
 from veilmap.plot import draw_map
 from veilmap.publish import release
 
-EPSILON, HEIGHT = 1, 9
+EPSILON = 1
 WORLD = Domain({"lon": (-180, 180), "lat": (-90, 90)}, crs="OGC:CRS84")
 BOXES = {
     "Europe": (-11, 36, 30, 71),
@@ -64,7 +64,7 @@ def run(folder: Path, progress: Callable[[float], None] = lambda part: None) -> 
         raise BadInput(f"Cannot make the folder {folder}: {error.strerror}. Choose another with -o.") from None
     points = places()
     progress(0.3)
-    made = release(points, WORLD, epsilon=EPSILON, height=HEIGHT)
+    made = release(points, WORLD, epsilon=EPSILON)
     progress(0.6)
     made.save(folder / "places.parquet")
     progress(0.8)

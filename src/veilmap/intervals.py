@@ -12,9 +12,8 @@ from veilmap.errors import BadInput
 
 Floats = NDArray[np.float64]
 
-ALIKE, FEW = 0.5, 25.0
-"""Leaves that lie beside each other along a query's border are off in the same direction, more or less. Over a long
-border that adds half to the variance; half of that is reached when this many leaves are cut."""
+FEW, CORNERS = 10.0, 15.0
+"""Unevenness counts on long borders, where neighbours err alike. A short one has few neighbours: it is off by less."""
 
 
 def spread_of(noise_variance: Floats, uneven: Floats, cut: Floats) -> Floats:
@@ -22,7 +21,7 @@ def spread_of(noise_variance: Floats, uneven: Floats, cut: Floats) -> Floats:
 
     ``uneven`` is Σ f(1−f)·q over the leaves that a query cuts, ``cut`` is how many they are.
     """
-    return noise_variance + uneven * (1 + ALIKE * cut / (cut + FEW))
+    return noise_variance + uneven * (cut + FEW) / (cut + CORNERS)
 
 
 def half_widths(estimate: Floats, noise_variance: Floats, uneven: Floats, cut: Floats, confidence: float) -> Floats:

@@ -20,36 +20,60 @@ from veilmap.tree import RegularTree, Tree
 
 FINEST = 11  # a raster never has more than 2^11 pixels a side
 SURE = 3.0  # standard errors above zero from which a cell is shown
+FAINT = 0.2  # of their parent's density: cells with less are not shown together
+WRONG = 0.01  # of the cells that are shown, at most about so many are empty
 
 
 def density_image(release: Release) -> NDArray[np.float64]:
     """Points per unit area, as finely as the noise allows; NaN where nothing can be told from empty.
 
-    A node is shown when its estimate is well above its error and its parent is shown; a shown node
-    without shown children keeps its own even density.
+    A node is shown when its estimate is well above its error and its parent is shown. The other children of a parent
+    share what is left of it, if that is well above its error and not faint beside them. A shown node without shown
+    children keeps its own even density.
     """
     tree, domain = release.estimates.tree, release.domain
     pixels = _pixels(tree, domain.side)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = release.estimates.estimate / standard_errors(release.estimates, release.consistent)
-    sure, shown = errors > SURE, np.zeros(tree.size, np.bool_)
-    shown[0] = True
-    for level in range(1, tree.height + 1):
-        nodes = np.arange(tree.level(level).start, tree.level(level).stop)
-        nodes = nodes[shown[tree.parent[nodes]]]
-        # Of so many empty cells the noise lifts about one this far, if it is like Laplace's.
-        shown[nodes] = errors[nodes] > max(SURE, math.log(max(len(nodes), 1)) / math.sqrt(2))
     places = tree.keys if isinstance(tree, CurveTree) else tree
     part = np.prod((places.hi - places.lo) / float(places.hi[0, 0]), axis=1)  # of the domain
-    with np.errstate(divide="ignore", invalid="ignore"):  # an empty box is never painted
-        density = release.estimates.estimate / (part * float(np.prod(domain.hi - domain.lo)))
-    image = np.full((pixels, pixels), density[0] if sure[0] else np.nan)
+    held, error = release.estimates.estimate.copy(), standard_errors(release.estimates, release.consistent)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = held / error
+    sure = np.zeros(tree.size, np.bool_)
+    sure[0] = True
+    shown, density = sure.copy(), held / np.where(part > 0, part, np.nan)
+    for level in range(1, tree.height + 1):
+        nodes = np.arange(tree.level(level).start, tree.level(level).stop)
+        nodes = nodes[sure[tree.parent[nodes]]]
+        sure[nodes] = _well_above(ratio[nodes])
+        shown[nodes] = sure[nodes]
+        above = tree.parent[nodes] - tree.level(level - 1).start
+        rest, size, variance = (
+            np.bincount(above, np.where(sure[nodes], 0.0, of[nodes]))[above] for of in (held, part, error**2)
+        )
+        some = np.bincount(above, sure[nodes])[above] > 0
+        others = some & ~sure[nodes] & (rest > SURE * np.sqrt(variance))
+        others &= rest > FAINT * size * density[tree.parent[nodes]]
+        shown[nodes[others]] = True
+        density[nodes[others]] = rest[others] / size[others]
+    density /= float(np.prod(domain.hi - domain.lo))
+    image = np.full((pixels, pixels), density[0] if ratio[0] > SURE else np.nan)
     if isinstance(tree, CurveTree):
         _paint_ranges(tree, shown, density, image)
     else:
         lo, hi = tree.lo * pixels // domain.side, tree.hi * pixels // domain.side
         paint(tree.first_child, lo, hi, shown, density, image)
     return image
+
+
+def _well_above(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which of many estimates are above zero, by their ratios to their errors, such that few of these are wrong.
+
+    Benjamini and Hochberg's rule, as if the noise were Laplace's.
+    """
+    chance = np.where(ratio > SURE, np.exp(-math.sqrt(2) * np.maximum(ratio, 0)) / 2, 1.0)
+    order = np.sort(chance)
+    kept = np.flatnonzero(order <= WRONG * np.arange(1, len(order) + 1) / max(len(order), 1))
+    return chance <= (order[kept[-1]] if len(kept) else 0.0)
 
 
 def _pixels(tree: Tree, side: int) -> int:

@@ -204,7 +204,7 @@ def plan(
     method: MethodOption = None,
     height: HeightOption = None,
     rows: Annotated[
-        float | None, typer.Option("--rows", help="A guess of the number of rows, like 1e6; or give a height.")
+        float | None, typer.Option("--rows", help="A guess of the number of rows, like 1e6; best needs one.")
     ] = None,
     noise: NoiseOption = None,
     delta: DeltaOption = None,
@@ -466,7 +466,7 @@ def _print_info(found: Release, path: Path) -> None:
         if privacy.private
         else "nothing of it counts: this release is not private",
         "Method": f"{found.method['name']}: {found.method['structure']['name']}, {tree.height} levels, "
-        f"{found.method['budget']['name']} budget, {found.method['estimate']}",
+        f"{found.method['budget']['name']} budget, {found.method['estimate']}{_further(found)}",
         "Domain": str(found.domain) + (f" ({found.domain.crs})" if found.domain.crs else ""),
         "Holds": f"{tree.size:,} nodes, {int(tree.is_leaf.sum()):,} of them leaves; the estimate of all rows is "
         f"{float(whole.estimate[0]):,.0f}",
@@ -486,6 +486,12 @@ def _print_info(found: Release, path: Path) -> None:
     console.print("[bold]What it cannot do[/bold]")
     for limit in LIMITS:
         console.print(f"- {limit.format(unit=privacy.unit)}", soft_wrap=True, markup=False)
+
+
+def _further(found: Release) -> str:
+    """What else was made of the noisy counts."""
+    slopes = "; density may rise or fall inside a leaf" if found.estimates.slope is not None else ""
+    return slopes + ("; in whole numbers of 0 or more" if found.method.get("integers") else "")
 
 
 LIMITS = (

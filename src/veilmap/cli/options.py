@@ -13,7 +13,7 @@ DomainOption = Annotated[
     str, typer.Option("--domain", help="The public box: name=low:high for each axis, separated by commas.")
 ]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="The privacy budget: how much any one row may matter.")]
-MethodOption = Annotated[str | None, typer.Option("--method", help="How to decompose; quad-opt by default.")]
+MethodOption = Annotated[str | None, typer.Option("--method", help="How to decompose; best by default.")]
 NoiseOption = Annotated[
     str | None, typer.Option("--noise", help="discrete-laplace, or discrete-gaussian with a --delta.")
 ]
@@ -38,7 +38,10 @@ WorkloadOption = Annotated[
 RowsOption = Annotated[
     int | None, typer.Option("--max-rows-per-unit", help="How many rows of one person are looked at, with --unit.")
 ]
-HeightOption = Annotated[int | None, typer.Option("--height", help="Levels below the root; chosen when not given.")]
+HeightOption = Annotated[
+    int | None,
+    typer.Option("--height", help="Levels below the root, for methods that have a height; chosen when not given."),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
 BoxOption = Annotated[

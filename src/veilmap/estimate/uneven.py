@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 HAZARD, LOGISTIC = kernel.hazards(), kernel.logistics()
 POWERS = np.exp2(np.arange(kernel.SMALLEST, kernel.LARGEST + 1) / 4)
 USUAL = np.array([-1.9, 0.1, 0.0, 0.3, 0.3])
-"""Log odds of ρ before anything is seen: about 0.13; by octaves of side, of density, above and below its surroundings."""
+"""Log odds of ρ before anything is seen, and by octaves of side, of density, above and below what is around."""
 DOUBT = np.array([1.5, 0.6, 0.25, 0.3, 0.3])
 """The standard deviation of each of these, from one set of points to the next."""
 MISFIT = 0.3
@@ -36,7 +36,22 @@ COARSER = 4.0
 """Boxes more octaves larger than the leaves say nothing of them."""
 CELLS_A_LEVEL = 24_000
 """Children that are looked at of each level."""
-STEPS = 40
+STEPS, ROUNDS = 40, 3
+LINES, BOXES, STRETCH = 40, 12_000, 96
+"""Lines across each axis along which neighbours are compared, about as many boxes on them as are needed, and boxes of
+a line that are weighed together."""
+FAR = 48
+"""Neighbours further apart are not compared."""
+BESIDE = 0.5, 0.45
+"""How like the errors of neighbours usually are, and how much less so with each box between them."""
+SURE = 0.3
+"""The standard deviation of that likeness, from one set of points to the next."""
+SHARED, WITH_SLOPES = 0.35, 0.25
+"""The part of neighbours' likeness that counts: borders cross leaves anywhere, not in their middles; and slopes take
+much of what neighbours have in common."""
+PLAIN = 2.5
+"""Likeness beyond this is that of many boxes, not of those next to each other, and all of it counts."""
+MOST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,43 +62,122 @@ class Correlation:
     weight: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Noisy numbers of a tree, as ``kernels.uneven`` takes them."""
+
+    tree: Tree
+    axes: int
+    volume: Floats
+    z: Floats
+    subtree: Floats
+    state: Floats
+    side: float  # of leaves, log2
+
+    @classmethod
+    def of(cls, nodes: Estimates) -> Evidence:
+        tree, axes = nodes.tree, _axes(nodes.tree)
+        tree = tree.keys if isinstance(tree, CurveTree) else tree
+        volume = volumes(tree)
+        z, subtree = nodes.noisy_count.astype(np.float64), nodes.noise_variance.copy()
+        if not isinstance(tree, RegularTree):
+            z[volume == 0] = subtree[volume == 0] = 0.0
+        sweeps.combine_up(tree.first_child, z, subtree)
+        state = np.empty((tree.size, 5))
+        sides, mass = kernel.expect_inner(tree.first_child, volume, z, subtree, HAZARD, state)
+        return cls(tree, axes, volume, z, subtree, state, sides / (axes * max(mass, 1e-9)))
+
+    @property
+    def counts(self) -> tuple[Ints, Floats, Floats, Floats, Floats]:
+        return self.tree.first_child, self.volume, self.z, self.subtree, HAZARD
+
+
 def unevenness(full: Estimates, kept: Estimates) -> Floats:
     """q of each leaf of ``kept``, 0 at inner nodes: a query that covers a part f of it is off by f(1−f)·q in variance.
 
     ``full`` is the whole tree, before pruning. Only noisy counts and their variances are looked at, so that it does not
     matter what estimates were made of them; slopes of ``kept`` are taken for what they explain. Powers of 2^(1/4).
     """
-    tree = full.tree.keys if isinstance(full.tree, CurveTree) else full.tree
-    volume = volumes(tree)
-    z, subtree = full.noisy_count.astype(np.float64), full.noise_variance.copy()
-    if not isinstance(tree, RegularTree):
-        z[volume == 0] = subtree[volume == 0] = 0.0
-    sweeps.combine_up(tree.first_child, z, subtree)
-    state = np.empty((tree.size, 5))
-    middle, mass = kernel.expect_inner(tree.first_child, volume, z, subtree, HAZARD, state)
-    axes = full.tree.axes if isinstance(full.tree, CurveTree) else _axes(tree)
-    nodes, parts = split_nodes(tree)
-    rows = np.empty((4 * axes * CELLS_A_LEVEL * max(tree.height, 1), kernel.COLUMNS))
-    found = kernel.contrasts(nodes, parts, tree.first_child, volume, z, subtree, HAZARD, state, rows)
-    learned = learn(rows[:found], axes, middle / (axes * max(mass, 1e-9)))
+    seen = Evidence.of(full)
+    nodes, parts = split_nodes(seen.tree)
+    rows = np.empty((4 * seen.axes * CELLS_A_LEVEL * max(seen.tree.height, 1), kernel.COLUMNS))
+    found = kernel.contrasts(nodes, parts, *seen.counts, seen.state, rows)
+    rho = learn(rows[:found], seen.axes, seen.side)
+    company = company_of(alike(seen, rho), kept.slope is not None)
+    where = kept.tree.first_child, _places(full.tree, kept.tree)
     out = np.empty(kept.tree.size)
-    kernel.unevenness(
-        _leaves(full.tree, kept.tree),
-        tree.parent,
-        tree.first_child,
-        volume,
-        z,
-        subtree,
-        HAZARD,
-        LOGISTIC,
-        state,
+    how: tuple[Floats, Floats, Floats, Floats, Floats, float] = (
+        seen.state,
         _explained(kept),
-        learned.scale,
-        learned.weight,
+        rho.scale,
+        rho.weight,
         POWERS,
-        out,
+        company,
     )
+    kernel.unevenness(*where, *seen.counts, LOGISTIC, *how, out)  # type: ignore[arg-type]
     return out
+
+
+def company_of(likeness: float, slopes: bool) -> float:
+    """By how much the unevenness of a leaf is more because its neighbours on a query's border err like it."""
+    if slopes:
+        return min(1 + WITH_SLOPES * (likeness - 1), MOST)
+    return min(1 + SHARED * (min(likeness, PLAIN) - 1) + max(likeness - PLAIN, 0), MOST)
+
+
+def alike(seen: Evidence, rho: Correlation) -> float:
+    """The variance of a border's error over the sum of its leaves' variances, because neighbours err alike.
+
+    Learned from pairs of siblings along lines: D of one pair times D of the next is free of noise on average.
+    """
+    axes = _axes(seen.tree)
+    if axes < 2 or seen.tree.height < 1:
+        return 1.0
+    return float(np.mean([_alike_across(seen, rho, axis, (axis + 1) % axes) for axis in range(axes)]))
+
+
+def _alike_across(seen: Evidence, rho: Correlation, axis: int, along: int) -> float:
+    tree = seen.tree
+    rows = _grid_pairs(tree, axis, along) if isinstance(tree, RegularTree) else _pairs(tree, axis, along)
+    of = np.empty((len(rows), 3))
+    pairs = np.ascontiguousarray(rows[:, 2:4])
+    kernel.differences(pairs, tree.parent, *seen.counts, LOGISTIC, seen.state, rho.scale, rho.weight, of)
+    all_pairs, one_border, products, squares = kernel.neighbours(rows, of, STRETCH, FAR).T
+    apart = np.arange(1, FAR)
+    trust = SURE**2 * one_border[1:] ** 2 / np.maximum(squares[1:], 1e-300)
+    seen_alike = products[1:] / np.maximum(one_border[1:], 1e-300)
+    likeness = (trust * seen_alike + BESIDE[0] * BESIDE[1] ** (apart - 1)) / (trust + 1)
+    common = np.clip(likeness, -0.1, 1.0) * all_pairs[1:] / max(all_pairs[0], 1e-300)
+    return float(max(1 + 2 * (1 - apart / FAR) @ common, 1.0))
+
+
+def _lines(axes: int) -> Floats:
+    """Places of lines, as parts of each axis: spread evenly, the same every time."""
+    return np.outer(np.arange(1, LINES + 1), np.sqrt([2, 3, 5, 7, 11, 13][:axes])) % 1
+
+
+def _pairs(tree: Tree, axis: int, along: int) -> Ints:
+    cut = np.zeros(tree.lo.shape, np.bool_)
+    kernel.cut_below(tree.first_child, tree.lo, cut)
+    lines = tree.lo[0] + _lines(tree.lo.shape[1]) * (tree.hi[0] - tree.lo[0])
+    rows = np.empty((LINES * 4096, 6), np.int64)
+    found = kernel.beside_lines(tree.first_child, tree.lo, tree.hi, cut, lines, axis, along, rows)
+    return rows[:found][np.lexsort((rows[:found, 1], rows[:found, 0]))]
+
+
+def _grid_pairs(tree: RegularTree, axis: int, along: int) -> Ints:
+    grid, last = tree.grid(tree.height), tree.splits[-1][axis]
+    if last < 2:
+        return np.empty((0, 6), np.int64)
+    offsets, rows = tree.offsets(tree.height), []
+    for i, line in enumerate(_lines(tree.axes)[: max(8, BOXES // grid[along])]):
+        at = [int(u * n) for u, n in zip(line, grid, strict=True)]
+        at[axis] -= at[axis] % last == last - 1  # the next one is a sibling
+        rest = sum(offsets[k][at[k]] for k in range(tree.axes) if k not in (axis, along))
+        below, above = (tree.level_start[-2] + rest + offsets[axis][at[axis] + j] + offsets[along] for j in (0, 1))
+        n = grid[along]
+        rows.append(np.stack([np.full(n, i), np.arange(n), below, above, np.zeros(n, int), np.ones(n, int)], axis=1))
+    return np.concatenate(rows)
 
 
 def learn(rows: Floats, axes: int, side: float) -> Correlation:
@@ -97,52 +191,61 @@ def learn(rows: Floats, axes: int, side: float) -> Correlation:
     if not len(mean):
         return Correlation(scale, USUAL.copy())
     density = np.log2(mean + 1) - axes * size
-    blur = 3 * noise**2
-    trust = 1 / (blur + 2 * (mean + 0.15 * pairs) ** 2 + 1e-9)
-    order, heavy = np.argsort(density), trust * pairs**2
-    heavy /= heavy.sum()
-    ends = np.searchsorted(np.cumsum(heavy[order]), [0.005, 0.995])
-    scale[1] = density @ heavy
-    scale[2:4] = density[order[np.minimum(ends, len(order) - 1)]]
     cell = np.floor(2 * (size - size.min())) * 64 + np.floor(density - density.min())
     cell = cell * 16 + np.floor(np.clip(out_by, -4, 4) + 4)
     _, cell = np.unique(cell, return_inverse=True)
-    weighed = trust * pairs
-
-    def total(values: Floats) -> Floats:
-        return np.bincount(cell, values)
-
-    pairs_in = total(weighed)
-    features = np.stack(
-        [
-            np.ones(len(pairs_in)),
-            np.clip(total(weighed * size) / pairs_in - side, -2.5, 4),
-            np.clip(total(weighed * density) / pairs_in, scale[2], scale[3]) - scale[1],
-            np.clip(mid := total(weighed * out_by) / pairs_in, 0, 4),
-            np.clip(-mid, 0, 4),
-        ],
-        axis=1,
-    )
-    chance = total(trust**2 * (blur + 2 * (mean + 0.3 * pairs) ** 2))
-    return Correlation(scale, fit(features, total(trust * seen), pairs_in, chance))
-
-
-def fit(features: Floats, seen: Floats, pairs: Floats, chance: Floats) -> Floats:
-    """Weights such that seen ≈ ρ · pairs with variance ``chance``, ρ logistic in features: Gauss and Newton's steps."""
-    weight, precision = USUAL.copy(), 1 / DOUBT**2
-    for _ in range(STEPS):
-        odds = np.clip(features @ weight, kernel.STEEPEST, kernel.FLATTEST)
-        rho = 1 / (1 + np.exp(-odds))
-        slope = (rho * (1 - rho) * pairs)[:, None] * features
-        by = slope.T / (chance + (MISFIT * rho * pairs) ** 2)
-        step = np.linalg.solve(
-            by @ slope + np.diag(precision), by @ (seen - rho * pairs) - precision * (weight - USUAL)
+    blur, rho, weight = 3 * noise**2, np.full(len(mean), 0.15), USUAL.copy()
+    for _ in range(ROUNDS):  # how much a box says depends on ρ itself
+        trust = 1 / (blur + 2 * (mean + rho * pairs) ** 2 + 1e-9)
+        if not scale[1]:
+            heavy, order = trust * pairs**2, np.argsort(density)
+            ends = np.searchsorted(np.cumsum(heavy[order]) / heavy.sum(), [0.005, 0.995])
+            scale[1] = density @ heavy / heavy.sum()
+            scale[2:4] = density[order[np.minimum(ends, len(order) - 1)]]
+        weighed = trust * pairs
+        pairs_in = _sums(cell, weighed)
+        middle = [_sums(cell, weighed * of) / pairs_in for of in (size, density, out_by)]
+        features = np.stack(
+            [
+                np.ones(len(pairs_in)),
+                np.clip(middle[0] - side, -2.5, 4),
+                np.clip(middle[1], scale[2], scale[3]) - scale[1],
+                np.clip(middle[2], 0, 4),
+                np.clip(-middle[2], 0, 4),
+            ],
+            axis=1,
         )
+        chance = _sums(cell, trust**2 * (blur + 2 * (mean + 2 * rho * pairs) ** 2))
+        weight = fit(features, _sums(cell, trust * seen), pairs_in, chance, weight)
+        rho = _logistic(features @ weight)[cell]
+    return Correlation(scale, weight)
+
+
+def fit(features: Floats, seen: Floats, pairs: Floats, chance: Floats, start: Floats) -> Floats:
+    """Weights such that seen ≈ ρ · pairs with variance ``chance``, ρ logistic in features: Gauss and Newton's steps."""
+    weight, precision = start, 1 / DOUBT**2
+    for _ in range(STEPS):
+        odds = features @ weight
+        rho = _logistic(odds)
+        moves = (odds > kernel.STEEPEST) & (odds < kernel.FLATTEST)
+        slope = (moves * rho * (1 - rho) * pairs)[:, None] * features
+        by = slope.T / (chance + (MISFIT * rho * pairs) ** 2)
+        off = by @ (seen - rho * pairs) - precision * (weight - USUAL)
+        step = np.linalg.solve(by @ slope + np.diag(precision), off)
         step *= min(1.0, 0.7 / max(np.abs(step).max(), 1e-9))
         weight = weight + step
         if np.abs(step).max() < 1e-3:
             break
     return weight
+
+
+def _sums(cell: Ints, values: Floats) -> Floats:
+    return np.bincount(cell, values).astype(np.float64)
+
+
+def _logistic(odds: Floats) -> Floats:
+    out: Floats = 1 / (1 + np.exp(-np.clip(odds, kernel.STEEPEST, kernel.FLATTEST)))
+    return out
 
 
 def split_nodes(tree: Tree) -> tuple[Ints, Ints]:
@@ -171,7 +274,7 @@ def volumes(tree: Tree) -> Floats:
 
 
 def _axes(tree: Tree) -> int:
-    return tree.axes if isinstance(tree, RegularTree) else tree.lo.shape[1]
+    return tree.axes if isinstance(tree, RegularTree | CurveTree) else tree.lo.shape[1]
 
 
 def _explained(kept: Estimates) -> Floats:
@@ -179,12 +282,13 @@ def _explained(kept: Estimates) -> Floats:
     return np.empty(0) if kept.slope is None else np.mean(np.square(kept.slope), axis=1) / 16
 
 
-def _leaves(full: Tree, kept: Tree) -> Ints:
-    """The node of the full tree that each leaf of a pruned one is, -1 for inner nodes."""
-    node = np.arange(kept.size)
-    if kept.size != full.size:
-        for i in range(kept.height):
-            above = np.flatnonzero(kept.children[kept.level(i)]) + kept.level_start[i]
-            first = np.repeat(full.first_child[node[above]] - kept.first_child[above], kept.children[above])
-            node[kept.level(i + 1)] = first + np.arange(kept.level_start[i + 1], kept.level_start[i + 2])
-    return np.where(kept.is_leaf, node, -1)
+def _places(full: Tree, kept: Tree) -> Ints:
+    """The node of the full tree that each node of a pruned one is; nothing when they are the same tree."""
+    if kept.size == full.size:
+        return np.empty(0, np.int64)
+    node = np.zeros(kept.size, np.int64)
+    for i in range(kept.height):
+        above = np.flatnonzero(kept.children[kept.level(i)]) + kept.level_start[i]
+        first = np.repeat(full.first_child[node[above]] - kept.first_child[above], kept.children[above])
+        node[kept.level(i + 1)] = first + np.arange(kept.level_start[i + 1], kept.level_start[i + 2])
+    return node

@@ -1,0 +1,127 @@
+"""How often 95 % intervals hold the truth, and how long they are.
+
+    python -m benchmarks.coverage [--methods best,quad-opt:10,kd-hybrid] [--releases 20] [--queries 100] [FILE …]
+
+Of every data set × method × shape × epsilon: the part of random non-empty boxes whose interval holds the true count,
+and the mean length of intervals over that of intervals for noise alone. Shapes are the paper's, scaled to the domain,
+which is the box around the points (these are public). Files are .parquet tables, whose first two columns are taken, or
+.npy arrays; without any, generated points and the road files where they are at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import veilmap as vm
+from benchmarks.data import DATA
+from veilmap.reproduce.data import two_states
+
+SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
+EPSILONS = (0.1, 0.5, 1.0)
+BAND = (93.0, 97.0)
+METHODS = "best,quad-opt,quad-opt:10,kd-hybrid"
+
+
+def towns(n: int = 100_000) -> np.ndarray:
+    """Towns of all sizes, around each of them fewer and fewer points."""
+    rng = np.random.default_rng(1)
+    size = 1 / np.arange(1, 301)
+    at, wide = rng.random((300, 2)), 0.002 + 0.02 * np.sqrt(size)
+    town = rng.choice(300, n, p=size / size.sum())
+    return at[town] + rng.standard_normal((n, 2)) * wide[town, None]
+
+
+def sets(files: list[Path]) -> Iterator[tuple[str, np.ndarray]]:
+    """The sets that are measured: those given, else generated ones and the road files where they are at hand."""
+    paths = files or sorted(DATA.glob("*.parquet"))
+    if not files:
+        rng = np.random.default_rng(0)
+        yield "two states", two_states(300_000)
+        yield "towns", towns()
+        yield "even", rng.random((200_000, 2))
+        yield "bell", rng.standard_normal((200_000, 2))
+    for path in paths:
+        if path.suffix == ".npy":
+            yield path.stem, np.load(path)
+        else:
+            import pyarrow.parquet as pq
+
+            table = pq.read_table(path)
+            yield path.stem, np.stack([table[i].to_numpy() for i in range(2)], axis=1)
+
+
+def counts(points: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """How many points lie in each box."""
+    points = points[np.argsort(points[:, 0])]
+    first = np.searchsorted(points[:, 0], boxes[:, 0])
+    last = np.searchsorted(points[:, 0], boxes[:, 2], side="right")
+    y = points[:, 1]
+    inside = [np.count_nonzero((y[a:b] >= q[1]) & (y[a:b] <= q[3])) for a, b, q in zip(first, last, boxes, strict=True)]
+    return np.array(inside)
+
+
+def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random boxes of each shape that are not empty, and their counts: (shapes, number, …)."""
+    rng, lo, wide = np.random.default_rng(2), domain.lo, domain.hi - domain.lo
+    boxes, truth = np.empty((len(SHAPES), number, 4)), np.empty((len(SHAPES), number))
+    for i, shape in enumerate(SHAPES):
+        found = 0
+        while found < number:
+            corner = rng.random((number, 2)) * (1 - shape)
+            some = np.concatenate([lo + corner * wide, lo + (corner + shape) * wide], axis=1)
+            exact = counts(points, some)
+            keep = np.flatnonzero(exact)[: number - found]
+            boxes[i, found : found + len(keep)], truth[i, found : found + len(keep)] = some[keep], exact[keep]
+            found += len(keep)
+    return boxes, truth
+
+
+def covered(points: np.ndarray, method: str, epsilon: float, releases: int, queries: int) -> tuple[list, list]:
+    """Of each shape: the part of answers whose interval holds the truth, in per cent; the length of intervals."""
+    domain = vm.Domain({a: (float(points[:, k].min()), float(points[:, k].max())) for k, a in enumerate("xy")})
+    pool, truth = questions(points, domain, 5 * queries)
+    name, _, height = method.partition(":")
+    rng = np.random.default_rng(3)
+    held, length, noise_only = np.zeros((3, len(SHAPES)))
+    for _ in range(releases):
+        made = vm.release(points, domain, epsilon, method=name, height=int(height) if height else None)
+        plain = replace(made, estimates=replace(made.estimates, unevenness=None))
+        for i in range(len(SHAPES)):
+            some = rng.choice(len(truth[i]), queries, replace=False)
+            answers, noise = (r.count(pool[i, some], confidence=0.95) for r in (made, plain))
+            held[i] += np.mean((answers.low <= truth[i, some]) & (truth[i, some] <= answers.high))
+            length[i] += np.mean(answers.high - answers.low)
+            noise_only[i] += np.mean(noise.high - noise.low)
+    return (100 * held / releases).tolist(), (length / noise_only).tolist()
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("files", nargs="*", type=Path)
+    ask.add_argument("--methods", default=METHODS)
+    ask.add_argument("--releases", type=int, default=20)
+    ask.add_argument("--queries", type=int, default=100)
+    given = ask.parse_args()
+    print(f"{'data':<18}{'method':<13}{'ε':>4}  {'covered, % (four shapes)':^31}  {'length ÷ noise only':^27}")
+    within: dict[str, list[bool]] = {}
+    for name, points in sets(given.files):
+        for method in given.methods.split(","):
+            for epsilon in EPSILONS:
+                parts, length = covered(points, method, epsilon, given.releases, given.queries)
+                within.setdefault(method, []).extend(BAND[0] <= part <= BAND[1] for part in parts)
+                print(
+                    f"{name:<18}{method:<13}{epsilon:>4}  {' '.join(f'{part:7.1f}' for part in parts)}"
+                    f"  {' '.join(f'{times:6.2f}' for times in length)}",
+                    flush=True,
+                )
+    for method, cells in within.items():
+        print(f"{method}: {sum(cells)} of {len(cells)} cells in {BAND[0]:g}-{BAND[1]:g} %")
+
+
+if __name__ == "__main__":
+    main()
