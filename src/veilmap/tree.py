@@ -51,7 +51,7 @@ class Tree:
         newest = self.level(self.height)
         if parts.dtype != np.int64 or parts.shape != self.lo[newest].shape or np.any(parts < 0):
             raise ValueError("Parts are 64-bit integers, 0 or more, one for each axis of each box of the newest level.")
-        fanout = np.prod(parts, axis=1)
+        fanout = parts.T.prod(axis=0)
         box = np.repeat(np.arange(len(parts)), fanout)
         place = np.arange(len(box)) - np.repeat(np.cumsum(fanout) - fanout, fanout)
         lo, width, parts = self.lo[newest][box], (self.hi[newest] - self.lo[newest])[box], parts[box]

@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
+from veilmap.estimate.fair import fair_counts
 from veilmap.estimate.near import Near
 from veilmap.estimate.nodes import Estimates as Estimates
 from veilmap.estimate.nonnegative import nonnegative
 from veilmap.estimate.shrink import shrink
 from veilmap.estimate.slopes import slopes
+from veilmap.estimate.uneven import unevenness
 from veilmap.kernels import sweeps
 from veilmap.method import Estimate, Method, Noise
 from veilmap.tree import CutTree, Flags, RegularTree, Tree
@@ -22,16 +24,19 @@ QUANTUM = 2.0**-10
 """Estimates are multiples of this, far below any noise, so that they add up without rounding."""
 
 
-def least_squares(noisy: NoisyTree | Estimates) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def least_squares(
+    noisy: NoisyTree | Estimates, counts: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The best linear unbiased counts such that every parent is the sum of its children, and V.
 
     Two sweeps over any tree, with any variances and with unmeasured nodes (section 5 of the paper,
     whose three phases are the case of one epsilon a level). Leaves must be measured. A box without cells holds
-    nothing, whatever the noise made of it.
+    nothing, whatever the noise made of it. ``counts``, if given, take the place of the noisy ones, and are used up.
     """
-    z, variance = noisy.noisy_count.astype(np.float64), noisy.noise_variance.copy()
+    z = noisy.noisy_count.astype(np.float64) if counts is None else counts
+    variance = noisy.noise_variance.copy()
     if not isinstance(noisy.tree, RegularTree):
-        z[hollow := np.any(noisy.tree.lo == noisy.tree.hi, axis=1)] = 0.0
+        z[hollow := (noisy.tree.lo == noisy.tree.hi).T.any(axis=0)] = 0.0
         variance[hollow] = 0.0
     sweeps.combine_up(noisy.tree.first_child, z, variance)
     sweeps.share_down(noisy.tree.first_child, z, variance)
@@ -40,22 +45,25 @@ def least_squares(noisy: NoisyTree | Estimates) -> tuple[NDArray[np.float64], ND
 
 def estimate(noisy: NoisyTree, method: Method) -> Estimates:
     """What the method publishes of its noisy counts."""
-    tree, variance, near = noisy.tree, noisy.noise_variance, None
+    tree, own, near = noisy.tree, noisy.noise_variance, None
     if method.estimate is Estimate.NOISY_COUNTS:
-        counts = np.where(np.isfinite(variance), noisy.noisy_count, np.nan)  # an unmeasured node has no estimate
+        counts, variance = np.where(np.isfinite(own), noisy.noisy_count, np.nan), own  # none where not measured
+    elif method.estimate is Estimate.SHRINK:
+        counts, variance = least_squares(noisy, fair_counts(tree, noisy.noisy_count, own))
+        near = Near.of(tree)
+        shrink(tree, near, noisy.noisy_count, own, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
     else:
         counts, variance = least_squares(noisy)
-    if method.estimate is Estimate.SHRINK:
-        near = Near.of(tree)
-        shrink(tree, near, noisy.noisy_count, noisy.noise_variance, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
     if method.estimate is Estimate.NONNEGATIVE:
         counts = nonnegative(tree, counts, variance, QUANTUM)
     elif method.estimate is not Estimate.NOISY_COUNTS:
         sweeps.round_down(tree.first_child, counts, QUANTUM)
-    nodes = Estimates(tree, noisy.noisy_count, noisy.noise_variance, counts, variance)
+    full = nodes = Estimates(tree, noisy.noisy_count, own, counts, variance)
     if method.prune_below is not None:
-        nodes, near = prune(nodes, method.prune_below), None
-    return replace(nodes, slope=slopes(nodes, near)) if method.slopes else nodes
+        nodes, near = prune(full, method.prune_below), None
+    if method.slopes:
+        nodes = replace(nodes, slope=slopes(nodes, near))
+    return replace(nodes, unevenness=unevenness(full, nodes))
 
 
 def standard_errors(nodes: Estimates, consistent: bool) -> NDArray[np.float64]:

@@ -82,61 +82,47 @@ def follow_cuts(
 
 
 @njit(cache=True, nogil=True)
-def part_of(
-    cells: tuple[NDArray[np.int64], ...],
-    i: int,
-    lo: NDArray[np.int64],
-    width: NDArray[np.int64],
-    parts: NDArray[np.int64],
-    j: int,
-) -> int:
-    """Which part of box ``j``, row-major, row ``i`` lies in: part k of an axis has the cells from k * width // parts on.
+def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int64], j: int) -> int:
+    """Where the part of box ``j`` is in which row ``i`` lies: its first part's place, and one digit an axis.
 
-    So it is the largest k with k * width < (cell - lo + 1) * parts. A float guesses it, whole numbers decide.
+    A row of ``boxes`` is all that is to know of one: the place of its first part, how many parts it has (0 when it is
+    left alone), and its lo, width and parts along each axis. Part k of an axis has the cells from k * width // parts
+    on, so it is the largest k with k * width < (cell - lo + 1) * parts. A float guesses it, whole numbers decide.
     """
     index = 0
-    for axis in range(parts.shape[1]):
-        w, n = width[j, axis], parts[j, axis]
-        x = (cells[axis][i] - lo[j, axis] + 1) * n
-        k = min(int(float(x) / w), n - 1)
-        while k * w >= x:
+    for axis in range(len(cells)):
+        lo, width, parts = boxes[j, 2 + 3 * axis], boxes[j, 3 + 3 * axis], boxes[j, 4 + 3 * axis]
+        x = (cells[axis][i] - lo + 1) * parts
+        k = min(int(float(x) / width), parts - 1)
+        while k * width >= x:
             k -= 1
-        while (k + 1) * w < x:
+        while (k + 1) * width < x:
             k += 1
-        index = index * n + k
-    return index
+        index = index * parts + k
+    return boxes[j, 0] + index
 
 
 @njit(cache=True, nogil=True)
 def follow_parts(
-    cells: tuple[NDArray[np.int64], ...],
-    lo: NDArray[np.int64],
-    width: NDArray[np.int64],
-    parts: NDArray[np.int64],
-    first: int,
-    first_child: NDArray[np.int64],
-    node: NDArray[np.int64],
+    cells: tuple[NDArray[np.int64], ...], boxes: NDArray[np.int64], first: int, node: NDArray[np.int64]
 ) -> None:
-    """In place: rows of node ``first + j``, if it has children, go to the one whose part of the box they lie in."""
+    """In place: rows of node ``first + j`` go to the child that is their part of box ``j``, if it was cut."""
     for i in range(len(node)):
         j = node[i] - first
-        if j >= 0 and first_child[j] < first_child[j + 1]:
-            node[i] = first_child[j] + part_of(cells, i, lo, width, parts, j)
+        if j >= 0 and boxes[j, 1] > 0:
+            node[i] = part_of(cells, i, boxes, j)
 
 
 @njit(cache=True, nogil=True)
 def tally_parts(
     cells: tuple[NDArray[np.int64], ...],
-    lo: NDArray[np.int64],
-    width: NDArray[np.int64],
-    parts: NDArray[np.int64],
+    boxes: NDArray[np.int64],
     first: int,
-    start: NDArray[np.int64],
     node: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Count each row of node ``first + j``, if that has parts, once: in its part, from ``start[j]`` on."""
+    """Count each row of node ``first + j`` once, in its part of box ``j``, if that has parts."""
     for i in range(len(node)):
         j = node[i] - first
-        if j >= 0 and start[j] < start[j + 1]:
-            counts[start[j] + part_of(cells, i, lo, width, parts, j)] += 1
+        if j >= 0 and boxes[j, 1] > 0:
+            counts[part_of(cells, i, boxes, j)] += 1

@@ -148,6 +148,7 @@ def learn_weights(number: Floats, total: Floats, normal: bool, weight: Floats) -
         for i in range(BINS + 1):
             odds = (1.0 - empty) / empty * odds_of_many(LOWEST + i * STEP, rate, normal)
             weight[s, i] = max(odds / (1.0 + odds), LEAST) if odds < np.inf else 1.0
+        weight[s, BINS] = 1.0  # and beyond: how far beyond is not known here
 
 
 @njit(cache=True, nogil=True)

@@ -90,7 +90,7 @@ def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> t
     """Cut the newest boxes and count their parts: noisy counts, and what each has left."""
     gate.split(parts)
     newest = gate.tree().level(gate.tree().height)
-    fanout = np.prod(parts, axis=1)
+    fanout = parts.T.prod(axis=0)
     grains = np.repeat(spend, fanout)
     counts = gate.count_each(np.arange(newest.start, newest.stop), grains, one)
     return counts.astype(np.float64), np.repeat(left, fanout) - grains
@@ -111,7 +111,7 @@ def plan(wanted: Floats, left: Ints, width: Ints, power: int) -> tuple[Ints, Int
     parts = np.tile(np.round(np.where(levels == 1, each, np.maximum(each, 2)))[:, None], (1, axes))
     parts[last & (wanted < ALONE)] = 1
     parts = np.minimum(np.clip(parts, 1, MOST_PARTS).astype(np.int64), np.maximum(width, 1))
-    last |= np.all(parts == 1, axis=1)
+    last |= parts.T.max(axis=0) == 1
     return parts, np.where(last, left, spend)
 
 

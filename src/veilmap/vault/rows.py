@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -12,9 +10,6 @@ from veilmap.kernels.counting import follow_cuts, follow_parts, tally, tally_par
 from veilmap.tree import Ints, RegularTree, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
-
-
-WORTH_THREADS = 1 << 16  # rows
 
 
 class Rows:
@@ -68,41 +63,23 @@ class Rows:
     def split(self, grown: Tree, parts: Ints) -> None:
         """Follow ``Tree.split`` to the tree that it made."""
         above = grown.level(grown.height - 1)
-        children = grown.first_child[above.start : above.stop + 1]
-        cells, lo, width = self._boxes(grown, above)
-
-        def follow(some: slice) -> None:
-            mine = tuple(axis[some] for axis in cells)
-            follow_parts(mine, lo, width, parts, above.start, children, self._node[some])
-
-        self._in_two(follow)
+        boxes = _boxes(grown, above, parts, grown.first_child[above])
+        follow_parts(tuple(self.cells), boxes, above.start, self._node)
 
     def tallied(self, tree: Tree, side: Ints) -> Ints:
         """How many rows lie in each of the ``side`` parts an axis of the newest boxes, box after box."""
         newest, parts = tree.level(tree.height), np.tile(side[:, None], (1, len(self.cells)))
-        start = np.concatenate([[0], np.cumsum(np.prod(parts, axis=1))])
-        counts = np.zeros(start[-1], np.int64)
-        tally_parts(*self._boxes(tree, newest), parts, newest.start, start, self._node, counts)
+        size = np.prod(parts, axis=1)
+        counts = np.zeros(int(size.sum()), np.int64)
+        boxes = _boxes(tree, newest, parts, np.cumsum(size) - size)
+        tally_parts(tuple(self.cells), boxes, newest.start, self._node, counts)
         return counts
-
-    def _boxes(self, tree: Tree, nodes: slice) -> tuple[tuple[Ints, ...], Ints, Ints]:
-        return tuple(self.cells), tree.lo[nodes], tree.hi[nodes] - tree.lo[nodes]
 
     def counts(self, size: int) -> Ints:
         """How many rows each node has that no child of it has."""
-        counts = np.zeros((2, size), np.int64)
-        self._in_two(lambda some: tally(self._node[some], counts[int(some.start > 0)]))
-        both: Ints = counts[0] + counts[1]
-        return both
-
-    def _in_two(self, work: Callable[[slice], None]) -> None:
-        """Do the first half of the rows, and the second, at once."""
-        rows = len(self._node)
-        if rows < WORTH_THREADS:
-            work(slice(0, rows))
-        else:
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(work, (slice(0, rows // 2), slice(rows // 2, rows))))
+        counts = np.zeros(size, np.int64)
+        tally(self._node, counts)
+        return counts
 
     def sorted_along(self, tree: Tree, axis: int, bits: int) -> tuple[Ints, Ints]:
         """The cells of each newest node along an axis, sorted, node after node; and where each node's begin."""
@@ -112,3 +89,12 @@ class Rows:
             return self.cells[0][self._node >= newest.start], start
         packed = ((self._node - newest.start) << bits) | self.cells[axis]
         return np.sort(packed[packed >= 0]) & ((1 << bits) - 1), start
+
+
+def _boxes(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
+    """All that ``part_of`` needs to know of each box, side by side in memory."""
+    boxes = np.empty((len(parts), 2 + 3 * parts.shape[1]), np.int64)
+    boxes[:, 0], boxes[:, 1] = start, parts.T.prod(axis=0)
+    boxes[:, 2::3], boxes[:, 4::3] = tree.lo[nodes], parts
+    boxes[:, 3::3] = tree.hi[nodes] - tree.lo[nodes]
+    return boxes
