@@ -64,6 +64,12 @@ def place_in_box(row, lo, width, parts):
     return int(np.ravel_multi_index(digits, parts))
 
 
+def packed(lo, width, parts, start):
+    """What the kernels take of boxes: start, number of parts, and lo, width and parts of each axis, a row a box."""
+    sides = np.stack([lo, width, parts], axis=2).reshape(len(lo), -1)
+    return np.column_stack([start, np.prod(parts, axis=1), sides])
+
+
 def follow_parts(rows, lo, width, parts, first, first_child, node):
     """Rows of nodes that have been split go to the child whose part of the box they lie in; all others stay."""
     return [

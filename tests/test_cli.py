@@ -161,7 +161,8 @@ def test_plan_predicts_the_error_without_the_data(run, released):
     words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--method", "quad-opt", "--height", "6", "--format", "json")
     _, out, _ = run(*words, "--box", "-120,38,-110,42")
     predicted = json.loads(out)["predictions"][0]["stderr"]
-    assert predicted == pytest.approx(vm.load(released).count([-120, 38, -110, 42]).stderr[0], rel=1e-12)
+    noise = vm.load(released).count([-120, 38, -110, 42])._parts.noise_variance[0]
+    assert predicted == pytest.approx(np.sqrt(noise), rel=1e-12)
     _, out, _ = run(*words)
     errors = [p["stderr"] for p in json.loads(out)["predictions"]]
     assert errors == sorted(errors, reverse=True)

@@ -119,7 +119,7 @@ def test_importing_veilmap_loads_nothing_heavy() -> None:
 def test_counting_arrays_loads_no_other_engine() -> None:
     code = (
         "import sys, veilmap as vm; "
-        "vm.release([[0.5, 0.5]], vm.Domain({'x': (0, 1), 'y': (0, 1)}), epsilon=1, height=1); "
+        "vm.release([[0.5, 0.5]], vm.Domain({'x': (0, 1), 'y': (0, 1)}), epsilon=1); "
         "others = {'duckdb', 'pyspark', 'pyogrio', 'geopandas', 'matplotlib', 'pandas', 'polars'}; "
         "print(sorted(others & set(sys.modules)))"
     )

@@ -28,6 +28,8 @@ WITH_GAPS = vm.Method(
 def made(axes=2, **options):
     domain = SQUARE if axes == 2 else vm.Domain({f"a{k}": (0, k + 1) for k in range(axes)})
     points = CLUSTER if axes == 2 else RNG.random((2000, axes))
+    if "height" in options:
+        options.setdefault("method", "quad-opt")
     return vm.release(points, domain, epsilon=1, **options)
 
 
@@ -52,7 +54,7 @@ RELEASES = {
     "unevenness of a curve": lambda: uneven(slopes=False, height=3, method="hilbert-r"),
     "unevenness, inconsistent": lambda: uneven(slopes=False, height=3, method="quad-geo", prune=20),
     "quad-opt": lambda: made(height=4),
-    "default height": made,
+    "default": made,
     "pruned": lambda: made(height=5, prune=20),
     "pruned to the root": lambda: made(height=3, prune=1e9),
     "inconsistent": lambda: made(height=3, method="quad-baseline"),
@@ -269,7 +271,7 @@ def test_geopandas_sees_boxes_and_estimates(file):
 def test_geopandas_sees_the_coordinate_system(crs, tmp_path):
     geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
     domain = vm.Domain({"x": (0, 4), "y": (10, 12)}, crs=crs)
-    vm.release(CLUSTER, domain, epsilon=1, height=1).save(tmp_path / "r.parquet")
+    vm.release(CLUSTER, domain, epsilon=1, method="quad-opt", height=1).save(tmp_path / "r.parquet")
     expected = "OGC:CRS84" if crs == "EPSG:4326" else crs
     assert geopandas.read_parquet(tmp_path / "r.parquet").crs == expected
 
@@ -278,7 +280,7 @@ def test_an_unknown_coordinate_system_is_refused():
     pytest.importorskip("pyproj", reason="pyproj is not installed")
     domain = vm.Domain({"x": (0, 4), "y": (10, 12)}, crs="EPSG:nonsense")
     with pytest.raises(BadInput, match="EPSG:nonsense"):
-        vm.release(CLUSTER, domain, epsilon=1, height=1)
+        vm.release(CLUSTER, domain, epsilon=1, method="quad-opt", height=1)
 
 
 def test_duckdb_reads_it_in_plain_sql(file):

@@ -127,7 +127,7 @@ def test_follow_parts_sends_each_row_of_a_split_node_to_its_child(seed, axes, fi
     rows, lo, width, parts, node = random_parts(seed, axes, first, most)
     first_child = frozen(np.concatenate([[0], np.cumsum(np.prod(parts, axis=1))]) + first + len(lo))
     expected = naive.follow_parts(rows, lo, width, parts, first, first_child, node.tolist())
-    counting.follow_parts(columns(rows), lo, width, parts, first, first_child, node)
+    counting.follow_parts(columns(rows), naive.packed(lo, width, parts, first_child[:-1]), first, node)
     assert node.tolist() == expected
 
 
@@ -136,7 +136,7 @@ def test_tally_parts_counts_each_row_once_where_it_lies(seed, axes, first, most)
     rows, lo, width, parts, node = random_parts(seed, axes, first, most)
     start = np.concatenate([[0], np.cumsum(np.prod(parts, axis=1))])
     counts = np.zeros(start[-1], np.int64)
-    counting.tally_parts(columns(rows), lo, width, parts, first, start, node, counts)
+    counting.tally_parts(columns(rows), naive.packed(lo, width, parts, start[:-1]), first, node, counts)
     assert counts.tolist() == naive.tally_parts(rows, lo, width, parts, first, start, node.tolist())
 
 
@@ -150,8 +150,8 @@ def test_part_of_is_right_to_the_cell_in_the_largest_boxes(seed, parts):
     rng, width = np.random.default_rng(seed), 2**31
     k = rng.integers(0, parts, 40)
     cells = np.concatenate([k * width // parts, (k + 1) * width // parts - 1])
-    lo, wide, cut = (np.array([[n]]) for n in (0, width, parts))
-    found = [counting.part_of((cells,), i, frozen(lo), wide, cut, 0) for i in range(len(cells))]
+    box = np.array([[0, parts, 0, width, parts]])
+    found = [counting.part_of((cells,), i, box, 0) for i in range(len(cells))]
     for cell, part in zip(cells.tolist(), found, strict=True):
         assert part * width // parts <= cell < (part + 1) * width // parts
 

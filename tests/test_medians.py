@@ -728,7 +728,7 @@ def test_follow_parts(data) -> None:
     cut = np.array([[n, 3] for n in parts])
     first_child = frozen(np.cumsum([100, *(3 * n for n in parts)]))
     cells = tuple(np.array([row[k] for row in rows], np.int64) for k in (1, 2))
-    follow_parts(cells, frozen(lo), width, cut, first, first_child, node)
+    follow_parts(cells, naive.packed(lo, width, cut, first_child[:-1]), first, node)
     for found, (j, x, y) in zip(node.tolist(), rows, strict=True):
         if j < 0 or parts[j] == 0:
             assert found == first + j

@@ -99,7 +99,7 @@ def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int6
         while (k + 1) * width < x:
             k += 1
         index = index * parts + k
-    return boxes[j, 0] + index
+    return int(boxes[j, 0] + index)
 
 
 @njit(cache=True, nogil=True)

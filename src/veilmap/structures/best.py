@@ -99,8 +99,9 @@ def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> t
 def plan(wanted: Floats, left: Ints, width: Ints, power: int) -> tuple[Ints, Ints]:
     """Parts of boxes along each axis, and the units that each part pays.
 
-    ``wanted`` is how many leaves a box deserves, ``left`` the units it has, ``width`` its cells an axis. Enough levels are planned for that many with about ``FANOUT`` parts
-    each, and the budget goes to them as they will be used: a box's border meets so many nodes of a level.
+    ``wanted`` is how many leaves a box deserves, ``left`` the units it has, ``width`` its cells an axis. Enough levels
+    are planned for that many with about ``FANOUT`` parts each, and the budget goes to them as they will be used: a
+    box's border meets so many nodes of a level.
     """
     axes = width.shape[1]
     levels = np.clip(np.round(np.log(np.maximum(wanted, 1)) / math.log(FANOUT) + LIFT), 1, DEEPEST)
