@@ -90,7 +90,7 @@ def covered(points: np.ndarray, method: str, epsilon: float, releases: int, quer
     held, length, noise_only = np.zeros((3, len(SHAPES)))
     for _ in range(releases):
         made = vm.release(points, domain, epsilon, method=name, height=int(height) if height else None)
-        plain = replace(made, estimates=replace(made.estimates, unevenness=None))
+        plain = replace(made, estimates=replace(made.estimates, unevenness=None, learn=None))
         for i in range(len(SHAPES)):
             some = rng.choice(len(truth[i]), queries, replace=False)
             answers, noise = (r.count(pool[i, some], confidence=0.95) for r in (made, plain))

@@ -98,7 +98,7 @@ def test_save_load_save_is_the_identity(make, tmp_path):
     assert loaded.nodes.equals(release.nodes)
     for name in ("noisy_count", "noise_variance", "estimate", "subtree_variance"):
         np.testing.assert_array_equal(getattr(loaded.estimates, name), getattr(release.estimates, name))
-    for name in ("slope", "unevenness"):
+    for name in ("slope", "known_unevenness"):
         ours, theirs = getattr(release.estimates, name), getattr(loaded.estimates, name)
         assert (ours is None) == (theirs is None)
         assert ours is None or ours.tobytes() == theirs.tobytes()  # zeros with their signs, too
@@ -186,7 +186,7 @@ def test_only_leaves_have_slopes_and_unevenness(tmp_path):
     for name in ("x_slope", "y_slope", "unevenness"):
         assert (rows[name].notna() == rows["leaf"]).all()
     plain = made(height=2)
-    plain = replace(plain, estimates=replace(plain.estimates, slope=None, unevenness=None))
+    plain = replace(plain, estimates=replace(plain.estimates, slope=None, unevenness=None, learn=None))
     assert not {"x_slope", "y_slope", "unevenness"} & set(plain.nodes.column_names)
 
 

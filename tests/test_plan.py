@@ -25,7 +25,7 @@ RNG = np.random.default_rng(2)
 
 def noise_alone(release: vm.Release, boxes: object) -> np.ndarray:
     """The standard errors of a release, without what is guessed of cut cells."""
-    nodes = replace(release.estimates, unevenness=None)
+    nodes = replace(release.estimates, unevenness=None, learn=None)
     return Answerer(release.domain, nodes, release.method["estimate"] != "noisy-counts").count(boxes, 0.95).stderr
 
 

@@ -340,7 +340,7 @@ def test_saving_and_loading_is_the_identity(
     for part in ("lo", "hi", "children", "level_start"):
         assert np.array_equal(getattr(theirs.tree, part), getattr(ours.tree, part))
     assert (ours.slope is not None) == METHODS[name].slopes
-    for part in ("noisy_count", "noise_variance", "estimate", "subtree_variance", "slope", "unevenness"):
+    for part in ("noisy_count", "noise_variance", "estimate", "subtree_variance", "slope", "known_unevenness"):
         if getattr(ours, part) is None:
             assert getattr(theirs, part) is None
             continue

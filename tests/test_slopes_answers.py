@@ -205,7 +205,7 @@ def test_grids_are_answered_from_summed_area_tables(consistent, slopes, tree, se
     nodes, queries = bare(tree, seed, slopes), boxes_on_and_off_edges(tree, seed)
     got = Answerer(unit_domain(tree.axes), nodes, consistent).count(queries, 0.95)
     slope = np.zeros(tree.lo.shape) if nodes.slope is None else nodes.slope
-    expected = twin(tree, nodes.estimate, slope, nodes.unevenness, queries * tree.side)
+    expected = twin(tree, nodes.estimate, slope, nodes.known_unevenness, queries * tree.side)
     assert same(errors_of(got), expected, 1e-6)  # flat grids are taken for even to the cell
 
 
@@ -241,10 +241,10 @@ def test_releases_answer_with_slopes_and_unevenness(method, prune_below, axes):
     release = released(method, axes, prune_below)
     nodes, tree = release.estimates, release.estimates.tree
     queries = boxes_on_and_off_edges(tree, 3, 12)
-    expected = twin(tree, nodes.estimate, nodes.slope, nodes.unevenness, queries * release.domain.side)
+    expected = twin(tree, nodes.estimate, nodes.slope, nodes.known_unevenness, queries * release.domain.side)
     if not release.consistent:  # inside a node its own count is taken, not its leaves
         flat = replace(release, estimates=replace(nodes, slope=None)).count(queries).estimate
-        tilted = twin(tree, 0 * nodes.estimate, nodes.slope, nodes.unevenness, queries * release.domain.side)[0]
+        tilted = twin(tree, 0 * nodes.estimate, nodes.slope, nodes.known_unevenness, queries * release.domain.side)[0]
         expected = (flat + tilted, *expected[1:])
     for asked in (queries[:1], np.tile(queries, (100, 1))):  # few are walked
         got = errors_of(replace(release).count(asked))
@@ -296,7 +296,7 @@ def test_a_box_without_width_cuts_nothing(method):
 @EVERY_METHOD
 def test_without_unevenness_errors_are_those_of_noise(method):
     with_it = released(method)
-    without = replace(with_it, estimates=replace(with_it.estimates, unevenness=None))
+    without = replace(with_it, estimates=replace(with_it.estimates, unevenness=None, learn=None))
     queries = boxes_on_and_off_edges(with_it.estimates.tree, 1, 400)
     one, other = with_it.count(queries), without.count(queries)
     assert one._parts.noise_variance == pytest.approx(other._parts.noise_variance)
@@ -331,12 +331,12 @@ def test_curves_are_walked():
     release = replace(release, estimates=replace(release.estimates, slope=None))
     tree, queries = release.estimates.tree, boxes_on_and_off_edges(release.estimates.tree, 1, 20)
     got = release.count(queries)
-    expected = np.array([plain_cut(tree, release.estimates.unevenness, q) for q in queries * release.domain.side])
+    expected = np.array([plain_cut(tree, release.estimates.known_unevenness, q) for q in queries * release.domain.side])
     assert got._parts.uneven == pytest.approx(expected[:, 0])
     assert np.array_equal(got._parts.cut, expected[:, 1])
 
 
 def test_pruning_keeps_what_stays():
     nodes = bare(RegularTree(unit_domain(2).side, 2, ((3, 3), (2, 2))), 1)
-    small = prune(replace(nodes, slope=None, unevenness=None), 300)
-    assert (small.slope, small.unevenness) == (None, None)
+    small = prune(replace(nodes, slope=None, unevenness=None, learn=None), 300)
+    assert (small.slope, small.known_unevenness) == (None, None)

@@ -344,11 +344,11 @@ def test_intervals_cover_what_they_say(method, height, epsilon, most):
     held, blind = [], []
     for seed in range(12):
         made = released(points, method, epsilon, seed, height=height)
-        nodes, side = with_uneven(replace(made.estimates, unevenness=None)), made.domain.side
+        nodes, side = with_uneven(replace(made.estimates, unevenness=None, learn=None)), made.domain.side
         corner = rng.random((100, 2)) * 0.8
         boxes = np.concatenate([corner, corner + 0.2], axis=1)
         truth = np.array([np.all((points >= b[:2]) & (points <= b[2:]), axis=1).sum() for b in boxes])
-        noise = replace(made, estimates=replace(made.estimates, unevenness=None)).count(boxes)
+        noise = replace(made, estimates=replace(made.estimates, unevenness=None, learn=None)).count(boxes)
         uneven, cut = cut_leaves(nodes, boxes * side)
         away = half_widths(noise.estimate, noise.stderr**2, uneven, cut, 0.95)
         held.append(np.abs(noise.estimate - truth) <= away)

@@ -148,7 +148,7 @@ class Answerer:
 
     def _cut(self, queries: Floats) -> tuple[Floats, Floats]:
         """Of each query Σ f (1 − f) q over the leaves that it cuts, and how many those are."""
-        tree, unevenness, cells = self.nodes.tree, self.nodes.unevenness, queries * self.domain.side
+        tree, unevenness, cells = self.nodes.tree, self.nodes.known_unevenness, queries * self.domain.side
         uneven, cut = np.zeros((2, len(queries)))
         if isinstance(tree, RegularTree) and unevenness is not None:
             lookups.cut_grid(self._grid, self._unevens, cells, uneven, cut)
@@ -170,7 +170,7 @@ class Answerer:
 
     @cached_property
     def _spreads(self) -> marginals.Errors:
-        return marginals.add_errors(self._grouped, self.nodes.subtree_variance, self.nodes.unevenness)
+        return marginals.add_errors(self._grouped, self.nodes.subtree_variance, self.nodes.known_unevenness)
 
     @cached_property
     def _table(self) -> Floats:
@@ -185,7 +185,7 @@ class Answerer:
 
     @cached_property
     def _unevens(self) -> Floats:
-        return self._summed(cast(Floats, self.nodes.unevenness))
+        return self._summed(cast(Floats, self.nodes.known_unevenness))
 
     def _summed(self, values: Floats) -> Floats:
         tree = cast(RegularTree, self.nodes.tree)

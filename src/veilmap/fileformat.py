@@ -55,8 +55,8 @@ def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
     if nodes.slope is not None:
         for k, name in enumerate(domain.names):
             columns[f"{name}_slope"] = pa.array(nodes.slope[:, k], mask=~tree.is_leaf)
-    if nodes.unevenness is not None:
-        columns["unevenness"] = pa.array(nodes.unevenness, mask=~tree.is_leaf)
+    if nodes.known_unevenness is not None:
+        columns["unevenness"] = pa.array(nodes.known_unevenness, mask=~tree.is_leaf)
     if isinstance(tree, CurveTree):
         columns["key_from"], columns["key_to"] = tree.keys.lo[:, 0], tree.keys.hi[:, 0]
     if domain.dimensions == 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,7 @@ def estimate(noisy: NoisyTree, method: Method) -> Estimates:
         nodes, near = prune(full, method.prune_below), None
     if method.slopes:
         nodes = replace(nodes, slope=slopes(nodes, near))
-    return replace(nodes, unevenness=unevenness(full, nodes))
+    return replace(nodes, learn=partial(unevenness, full, nodes))
 
 
 def standard_errors(nodes: Estimates, consistent: bool) -> NDArray[np.float64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from veilmap.tree import Flags, Tree
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """Flat arrays, one entry a node. All of it is made of noisy numbers."""
 
@@ -24,12 +26,18 @@ class Estimates:
     estimate + Σ slope · (u − 1/2), in points a leaf."""
     unevenness: NDArray[np.float64] | None = None
     """Of each leaf: a query that covers a part f of it has f (1 − f) times this as the variance of the guess that
-    points lie as the density says. None where it is not known."""
+    points lie as the density says. None where it is not known, or not yet."""
+    learn: Callable[[], NDArray[np.float64]] | None = None
+    """How it is learned, by whoever first asks for ``known_unevenness``."""
 
     def __post_init__(self) -> None:
         for array in self._arrays():
             if array is not None:
                 array.flags.writeable = False
+
+    @cached_property
+    def known_unevenness(self) -> NDArray[np.float64] | None:
+        return self.learn() if self.unevenness is None and self.learn is not None else self.unevenness
 
     def _arrays(self) -> tuple[NDArray[np.float64] | NDArray[np.int64] | None, ...]:
         return (

@@ -93,7 +93,7 @@ def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int6
     for axis in range(len(cells)):
         lo, width, parts = boxes[j, 2 + 3 * axis], boxes[j, 3 + 3 * axis], boxes[j, 4 + 3 * axis]
         x = (cells[axis][i] - lo + 1) * parts
-        k = min(int(float(x) / width), parts - 1)
+        k = int(float(x) * (1.0 / width))
         while k * width >= x:
             k -= 1
         while (k + 1) * width < x:

@@ -68,11 +68,13 @@ class Best:
         rows = max(float(counts[0]), 1.0)
         probing = rows * sharp[-1] >= PROBED
         least = rows * sharp[-1] / MOST
-        cell, alike = FIRST if probing else CELL, np.ones(1)
+        cell, alike, spend = FIRST if probing else CELL, np.ones(1), None
         while True:
             live, tree = left > 0, gate.tree()
             if not live.any():
                 return
+            if spend is not None:
+                alike = likeness(tree, counts, sharp, spend, left)
             wanted = np.maximum(counts, 0) * sharp[left] / np.maximum(cell * alike, least)
             newest = tree.level(tree.height)
             width = (tree.hi[newest] - tree.lo[newest])[live]
@@ -83,7 +85,6 @@ class Best:
             if probing and left.min() > cost and (learned := probe(gate, counts, sharp[left - cost], cost * one)):
                 cell, left = learned, left - cost
             probing = False
-            alike = likeness(gate.boxes(), counts, sharp, spend, left)
 
 
 def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> tuple[Floats, Ints]:
