@@ -17,7 +17,8 @@ import naive
 from veilmap.budget import Chosen, Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.siblings import add_contrasts, grid_sides
+from veilmap.kernels.neighbours import shape_of
+from veilmap.kernels.siblings import add_contrasts
 from veilmap.method import METHODS, Method, Noise
 from veilmap.structures import Best, Gate, Quadtree, best
 from veilmap.testing import fixed_entropy
@@ -348,9 +349,8 @@ def test_siblings_are_compared_as_by_the_slow_twin(seed: int, axes: int) -> None
     count = rng.normal(5, 40, newest.stop - newest.start).round()
     noise = rng.choice([0.0, 1.0, 60.0], above.stop - above.start)
     pairs, unlike = np.zeros((2, 4))
-    add_contrasts(
-        tree.first_child[above.start : above.stop + 1] - newest.start, tree.lo[newest], count, noise, pairs, unlike
-    )
+    first = tree.first_child[above.start : above.stop + 1] - newest.start
+    add_contrasts(first, tree.lo[newest], tree.hi[newest], count, noise, pairs, unlike)
     slow = naive.unlike_siblings(tree, count, noise, 4)
     assert pairs.tolist() == slow[0].tolist()
     np.testing.assert_allclose(unlike, slow[1], atol=1e-9)
@@ -359,6 +359,6 @@ def test_siblings_are_compared_as_by_the_slow_twin(seed: int, axes: int) -> None
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_sides_of_a_grid_of_children(seed: int, axes: int) -> None:
     parts = np.random.default_rng(seed).integers(1, 6, (1, axes))
-    tree, side = CutTree.root(512, axes).split(parts), np.empty(axes, np.int64)
-    grid_sides(tree.lo, 1, tree.size, side)
+    tree, side = CutTree.root(512, axes).split(parts), np.empty(axes, np.int32)
+    shape_of(1, tree.size, tree.lo, tree.hi, side)
     assert side.tolist() == parts[0].tolist()

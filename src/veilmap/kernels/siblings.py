@@ -8,37 +8,29 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from veilmap.kernels.neighbours import shape_of
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def grid_sides(lo: Ints, first: int, last: int, side: Ints) -> None:
-    """How many of the children ``first : last`` stand along each axis; they are a grid in row-major order."""
-    axes = lo.shape[1]
-    rest = last - first
-    for k in range(axes):
-        stride = 1
-        while stride < rest and lo[first + stride, k] == lo[first, k]:
-            stride += 1
-        side[k] = rest // stride
-        rest = stride
-
-
-@njit(cache=True, nogil=True)
-def add_contrasts(first_child: Ints, lo: Ints, count: Floats, noise: Floats, pairs: Floats, unlike: Floats) -> None:
+def add_contrasts(
+    first_child: Ints, lo: Ints, hi: Ints, count: Floats, noise: Floats, pairs: Floats, unlike: Floats
+) -> None:
     """For pairs of adjacent siblings whose sum stands out from its noise, by the power of 2 of their mean: how many,
     and Σ ((a − b)² − noise) / (2 sum)² − 1 / (4 sum), the squared relative difference less noise and chance.
 
-    Box j has the children ``first_child[j] : first_child[j + 1]``; each of their counts has the variance ``noise[j]``.
+    Box j has the children ``first_child[j] : first_child[j + 1]``, a grid, and the count of each has the variance
+    ``noise[j]``.
     """
     axes = lo.shape[1]
-    side = np.empty(axes, np.int64)
+    side = np.empty(axes, np.int32)
     for j in range(len(first_child) - 1):
         a, b = first_child[j], first_child[j + 1]
         if b - a < 2:
             continue
-        grid_sides(lo, a, b, side)
+        shape_of(a, b, lo, hi, side)
         stride, enough = b - a, 4 * math.sqrt(2 * noise[j])
         for k in range(axes):
             stride //= side[k]

@@ -164,7 +164,7 @@ def likeness(tree: Tree, counts: Floats, sharp: Floats, spend: Ints, left: Ints)
     pairs, unlike = np.zeros((2, 31))
     noise = np.where(spend > 0, 2 / np.maximum(sharp[spend], 1e-12) ** 2, 0.0)
     first = tree.first_child[above.start : above.stop + 1] - newest.start
-    add_contrasts(first, tree.lo[newest], counts, noise, pairs, unlike)
+    add_contrasts(first, tree.lo[newest], tree.hi[newest], counts, noise, pairs, unlike)
     usual = np.maximum((unlike + LEARNED * ALIKE) / (pairs + LEARNED), 0.001)
     size = np.clip((usual / ALIKE) ** -LOCAL, 0.05, 20)[kind]
     weight = np.where(left > 0, np.maximum(counts, 0), 0)
