@@ -16,6 +16,7 @@ _HOME = {
     "AdaptiveGrid": "structures",
     "Answers": "answer",
     "BadInput": "errors",
+    "Best": "structures",
     "BudgetSpent": "errors",
     "CellTree": "structures",
     "Domain": "domain",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from veilmap.published import Release as Release
     from veilmap.published import load as load
     from veilmap.structures import AdaptiveGrid as AdaptiveGrid
+    from veilmap.structures import Best as Best
     from veilmap.structures import CellTree as CellTree
     from veilmap.structures import HilbertR as HilbertR
     from veilmap.structures import KdTree as KdTree

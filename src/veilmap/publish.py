@@ -63,7 +63,7 @@ def release(
     method
         A name of the registry, or a ``Method`` composed by hand.
     height
-        Levels below the root; by default chosen from a noisy total that the budget pays for.
+        Levels below the root, for methods that have it to set; a quadtree chooses it from a noisy total if not given.
     prune
         Drop what lies below nodes whose estimate is under this threshold.
     progress

@@ -31,6 +31,8 @@ def add_contrasts(
         if b - a < 2:
             continue
         shape_of(a, b, lo, hi, side)
+        if side[0] == 0:  # no grid
+            continue
         stride, enough = b - a, 4 * math.sqrt(2 * noise[j])
         for k in range(axes):
             stride //= side[k]
