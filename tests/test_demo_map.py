@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.plot import WRONG, _well_above, density_image
+from veilmap.kernels.painting import paint
+from veilmap.plot import WRONG, _well_above, add_up, density_image, draw_map
 from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 8), "y": (0, 8)})
@@ -50,3 +53,98 @@ def test_numbers_that_are_not_known_are_not_shown() -> None:
     assert not _well_above(np.array([np.nan, -np.inf, 0.0])).any()
     assert _well_above(np.array([np.nan, np.inf])).tolist() == [False, True]
     assert _well_above(np.empty(0)).shape == (0,)
+
+
+# --- what is smaller than a pixel -------------------------------------------------------------------------------
+
+METHODS = ["best", "quad-opt", "kd-standard", "hilbert-r", "adaptive-grid", "privtree"]
+
+
+def rows_in(image: np.ndarray) -> float:
+    return float(np.nansum(image)) * 64 / image.size
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("most", [(2048, 2048), (500, 1100), (1, 3)], ids=str)
+def test_a_map_has_every_row_of_spots_smaller_than_its_pixels(method: str, most: tuple[int, int]) -> None:
+    rng = np.random.default_rng(4)
+    spots = rng.uniform(0, 8, (20, 2))
+    with fixed_entropy(5):
+        image = density_image(vm.release(spots[np.arange(100_000) % 20], SQUARE, 1, method), *most)
+    assert all(n <= limit for n, limit in zip(image.shape, most, strict=True))
+    assert rows_in(image) == pytest.approx(100_000, rel=0.01)
+    tall, wide = image.shape
+    if most != (1, 3) and method not in ("kd-standard", "hilbert-r"):  # whose nodes are less narrow
+        for x, y in spots:  # in their pixels, or next to them
+            row, column = int(y / 8 * tall), int(x / 8 * wide)
+            near = image[max(row - 2, 0) : row + 3, max(column - 2, 0) : column + 3]
+            assert rows_in(near) * near.size / image.size == pytest.approx(5000, rel=0.05)
+
+
+def test_a_map_of_tied_rows_is_not_blank(tmp_path: Path) -> None:
+    with fixed_entropy(6):
+        release = vm.release(np.full((3000, 2), 3.3), SQUARE, 1)
+    assert rows_in(density_image(release)) == pytest.approx(3000, rel=0.02)
+    colours = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    draw_map(release, tmp_path / "map.png", "")
+    picture = colours.imread(tmp_path / "map.png")[..., :3]
+    there, room = picture[300:-300, 300:-500], [0xEF / 255, 0xEF / 255, 0xEA / 255]  # away from axes and words
+    assert 1 <= np.any(np.abs(there - room) > 0.2, axis=2).sum() <= 20
+
+
+def test_boxes_rounded_to_pixels_would_lose_the_spots() -> None:
+    with fixed_entropy(6):
+        release = vm.release(np.full((3000, 2), 3.3), SQUARE, 1)
+    tree, image = release.estimates.tree, np.full((2048, 2048), np.nan)
+    shown = release.estimates.estimate > 1000
+    lo, hi = (side * 2048 // SQUARE.side for side in (tree.lo, tree.hi))
+    paint(tree.first_child, lo, hi, shown, np.ones(tree.size), image)
+    assert np.isnan(image).all()
+
+
+def boxes_of(rng: np.random.Generator, side: float, cuts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Disjoint boxes: a square that is cut at random, many times near one place."""
+    boxes = [((0.0, 0.0), (side, side))]
+    for k in range(cuts):
+        lo, hi = boxes.pop(rng.integers(len(boxes)))
+        at = lo[k % 2] + (hi[k % 2] - lo[k % 2]) * rng.choice([rng.random(), 1e-4])
+        left, right = list(hi), list(lo)
+        left[k % 2] = right[k % 2] = at
+        boxes += [(lo, tuple(left)), (tuple(right), hi)]
+    lo, hi = (np.array(part) for part in zip(*boxes, strict=True))
+    return lo, hi
+
+
+def overlaps(lo: np.ndarray, hi: np.ndarray, side: int) -> np.ndarray:
+    """(boxes, rows, columns): the part of each pixel that a box fills."""
+    at = np.arange(side)
+    x, y = (np.clip(np.minimum(hi[:, [a]], at + 1) - np.maximum(lo[:, [a]], at), 0, 1) for a in (0, 1))
+    return y[:, :, None] * x[:, None, :]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_image_holds_what_its_boxes_hold(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lo, hi = boxes_of(rng, 8.0, 60)
+    some = rng.random(len(lo)) < 0.5
+    density = rng.uniform(1, 100, len(lo))
+    image, whole = np.full((2, 8, 8), np.nan)
+    add_up(lo[some], hi[some], density[some], image)
+    filled = overlaps(lo, hi, 8)
+    held = np.tensordot(density[some], filled[some], 1)
+    assert np.nansum(image) == pytest.approx(held.sum(), rel=1e-9)
+    mostly = filled[some].sum(axis=0) >= 0.5
+    assert np.isfinite(image[mostly]).all()
+    assert (image[mostly] >= held[mostly] * (1 - 1e-9)).all()
+    assert np.isnan(image[held == 0]).all()  # nothing goes where nothing is
+    add_up(lo, hi, density, whole)
+    np.testing.assert_allclose(whole, np.tensordot(density, filled, 1), rtol=1e-9)
+
+
+def test_an_image_has_no_faint_edges() -> None:
+    image = np.full((8, 8), np.nan)
+    add_up(np.array([[1.9, 2.6]]), np.array([[5.2, 6.0]]), np.array([3.0]), image)
+    assert np.argwhere(np.isfinite(image)).min(axis=0).tolist() == [3, 2]
+    assert np.argwhere(np.isfinite(image)).max(axis=0).tolist() == [5, 4]
+    assert np.nanmin(image) == pytest.approx(3.0)
+    assert np.nansum(image) == pytest.approx(3 * 3.3 * 3.4)

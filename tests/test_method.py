@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from veilmap import BadInput, Estimate, Geometric, KdTree, LeafOnly, Levels, Method, Noise, Quadtree, Uniform
+from veilmap import BadInput, Estimate, Geometric, KdTree, LeafOnly, Levels, Method, Noise, Quadtree, Uniform, release
 from veilmap.budget import Chosen
 from veilmap.domain import Domain
 from veilmap.method import BUDGETS, DEFAULT_METHOD, METHODS, STRUCTURES, named
@@ -401,3 +401,17 @@ def test_medians_share_their_part_alike_and_the_counted_levels_the_rest(structur
 def test_a_share_for_each_level_or_node_needs_a_height(budget):
     with pytest.raises(BadInput, match="needs a known number of levels"):
         Method(structure=Quadtree(), budget=budget)
+
+
+@pytest.mark.parametrize("budget", [Levels([1, 1]), Workload([[0, 0, 1, 1]])], ids=lambda b: type(b).__name__)
+def test_best_shares_its_budget_out_itself(budget):
+    sentence = "^best shares its budget out itself: take a quadtree or a kd-tree with --method and --height"
+    with pytest.raises(BadInput, match=sentence):
+        release([[0.5, 0.5]], Domain({"x": (0, 1), "y": (0, 1)}), 1, budget=budget)
+
+
+def test_an_option_that_nobody_has_is_refused_with_what_there_is():
+    with pytest.raises(BadInput, match=r"^best has no foo to set: leave it out\.$"):
+        named("best", options={"foo": 2})
+    with pytest.raises(BadInput, match=r"^quad-opt has no foo to set: leave it out, or it has height\.$"):
+        named("quad-opt", options={"foo": 2})

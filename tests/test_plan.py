@@ -2,6 +2,7 @@
 
 import json
 import sys
+from bisect import bisect_left
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -217,6 +218,40 @@ def test_the_smallest_epsilon_is_enough_and_the_next_smaller_is_not(method, with
     assert plan(SQUARE, smaller, method, rows=100_000).predictions([0.1])[0].margin > within
 
 
+def test_the_smallest_epsilon_is_found_though_margins_rise_and_fall():
+    margins = np.array([plan(SQUARE, e, rows=1000).predictions([0.1])[0].margin for e in ROUND_EPSILONS])
+    assert (np.diff(margins) > 0).any()
+    for within in np.geomspace(margins.min(), margins[0], 8):
+        first = int(np.argmax(margins <= within))
+        assert plan_within(SQUARE, within, 0.1, rows=1000).epsilon == ROUND_EPSILONS[first]
+    with pytest.raises(BadInput, match="No epsilon is enough") as refusal:
+        plan_within(SQUARE, 0.99 * margins.min(), 0.1, rows=1000)
+    nearest = float(ROUND_EPSILONS[int(np.argmin(margins))])
+    assert f"of those tried, {nearest:g} comes nearest, with ±{margins.min():.3g}." in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "within", "options", "epsilon"),
+    [(1000, 1.781, {}, 46), (10_000, 86, {"max_rows_per_unit": 3}, Fraction("0.062"))],
+    ids=str,
+)
+def test_epsilons_that_halving_would_miss(rows, within, options, epsilon):
+    def is_enough(e):
+        return plan(SQUARE, e, rows=rows, **options).predictions([0.1])[0].margin <= within
+
+    assert plan_within(SQUARE, within, 0.1, rows=rows, **options).epsilon == epsilon
+    assert bisect_left(ROUND_EPSILONS, True, key=is_enough) > ROUND_EPSILONS.index(epsilon)
+
+
+def test_few_epsilons_of_large_trees_are_tried(monkeypatch):
+    tried = []
+    monkeypatch.setattr(planning, "plan", lambda *given, **more: tried.append(given) or plan(*given, **more))
+    found = plan_within(SQUARE, 40, 0.1, "quad-opt", height=9)
+    assert len(tried) < 20
+    smaller = ROUND_EPSILONS[ROUND_EPSILONS.index(found.epsilon) - 1]
+    assert plan(SQUARE, smaller, "quad-opt", height=9).predictions([0.1])[0].margin > 40
+
+
 def test_options_go_through_to_the_plan():
     one = plan_within(SQUARE, 50, 0.2, "quad-opt", height=5)
     many = plan_within(SQUARE, 50, 0.2, "quad-opt", height=5, max_rows_per_unit=4)
@@ -230,7 +265,7 @@ def test_options_go_through_to_the_plan():
 
 def test_bounds_that_are_too_wide_or_too_narrow():
     assert plan_within(SQUARE, 10**9, 0.1, "best", rows=1000).epsilon == Fraction(1, 10**6)
-    sentence = r"No epsilon is enough for ±2 on boxes of 10 % of each axis: 100, the most there is, gives ±\d+\."
+    sentence = r"No epsilon is enough for ±2 on boxes of 10 % of each axis: of those tried, \d+ comes nearest, with ±\d"
     with pytest.raises(BadInput, match=sentence):
         plan_within(SQUARE, 2, 0.1, "quad-opt", height=3, rows=10**6)
 

@@ -81,7 +81,12 @@ class Method:
             raise BadInput(f"A {type(self.structure).__name__} counts its leaves only: its budget is LeafOnly().")
         chooses = self.structure.height is None and not hasattr(self.structure, "settled")
         if isinstance(self.budget, Levels | Workload) and chooses:
-            raise BadInput("A share for each level needs a known number of levels: give the structure a height.")
+            raise BadInput(
+                "best shares its budget out itself: take a quadtree or a kd-tree with --method and --height "
+                "(method= and height= in Python)."
+                if isinstance(self.structure, Best)
+                else "A share for each level needs a known number of levels: give the structure a height."
+            )
         if self.noise is Noise.DISCRETE_GAUSSIAN and self._median == "smooth-sensitivity":
             raise BadInput("Smooth-sensitivity medians are not concentrated: choose other medians, or Laplace noise.")
 
@@ -183,8 +188,10 @@ def named(
     for option in given:
         if option not in _options(method):
             able = [m.name for m in METHODS.values() if m.private and option in _options(m)]
-            way = f"take one of {', '.join(able)}" if able else f"it has {', '.join(_options(method)) or 'none'}"
-            raise BadInput(f"{name} has no {option} to set: leave it out, or {way}.")
+            way = f", or take one of {', '.join(able)}" if able else ""
+            if not able and _options(method):
+                way = f", or it has {', '.join(_options(method))}"
+            raise BadInput(f"{name} has no {option} to set: leave it out{way}.")
     structure = replace(method.structure, **given)  # type: ignore[type-var]
     return replace(method, structure=structure, prune_below=prune_below)
 

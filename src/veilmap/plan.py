@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,6 +36,8 @@ ROUND_EPSILONS = tuple(
     if LEAST_EPSILON <= (epsilon := digits * Fraction(10) ** power) <= MOST_EPSILON
 )
 """All that may be spent, with two digits."""
+LARGE = 200_000  # nodes of a tree: more of them take long to plan, but fit their epsilon more smoothly
+NEAR = 1.5  # margins too wide by less than this: every epsilon is tried
 EVERY = slice(None)
 
 
@@ -140,26 +142,44 @@ def plan_within(
     """The smallest epsilon, of two digits, that is enough for ± ``within`` on boxes of a part ``side`` of each axis.
 
     That is half of a 95 % interval, as :func:`plan` predicts it for boxes placed at random; the other arguments are
-    those of ``plan``. Where no epsilon is enough, this is refused.
+    those of ``plan``. Where no epsilon is enough, this is refused. A little more epsilon may change the tree and make
+    the margin wider, so epsilons are tried from below, in steps that shorten as the margin comes near; of trees with
+    very many nodes fewer are tried, and a slightly smaller epsilon may be enough too.
     """
     if not (_is_number(within) and 0 < within < math.inf):
         raise BadInput(f"within is a number of rows above 0, got {within!r}.")
     if not (_is_number(side) and 0 < side <= 1):
         raise BadInput(f"side is a part of each axis, above 0 and up to 1, got {side!r}.")
 
-    def planned(epsilon: Fraction) -> Plan:
-        return plan(domain, epsilon, method, height, rows, **options)
+    def planned(at: int) -> tuple[Plan, float]:
+        made = plan(domain, ROUND_EPSILONS[at], method, height, rows, **options)
+        return made, made.predictions([side])[0].margin
 
-    def margin(epsilon: Fraction) -> float:
-        return planned(epsilon).predictions([side])[0].margin
+    at = before = 0
+    made, margin = planned(at)
+    nearest = margin, made.epsilon
+    while margin > within:
+        if at == len(ROUND_EPSILONS) - 1:
+            raise BadInput(
+                f"No epsilon is enough for ±{within:g} on boxes of {100 * side:g} % of each axis: of those tried, "
+                f"{float(nearest[1]):g} comes nearest, with ±{nearest[0]:.3g}. Ask for wider bounds, or take another "
+                "method."
+            )
+        before, at = at, _next_to_try(at, margin / within, made.nodes)
+        made, margin = planned(at)
+        nearest = min(nearest, (margin, made.epsilon))
+    first = bisect_left(range(at), True, before + 1, key=lambda i: planned(i)[1] <= within) if at else 0
+    return made if first == at else planned(first)[0]
 
-    at = bisect_left(ROUND_EPSILONS, True, key=lambda epsilon: margin(epsilon) <= within)
-    if at == len(ROUND_EPSILONS):
-        raise BadInput(
-            f"No epsilon is enough for ±{within:g} on boxes of {100 * side:g} % of each axis: {float(MOST_EPSILON):g}, "
-            f"the most there is, gives ±{margin(MOST_EPSILON):.3g}. Ask for wider bounds, or take another method."
-        )
-    return planned(ROUND_EPSILONS[at])
+
+def _next_to_try(at: int, ratio: float, nodes: int) -> int:
+    """Which of the round epsilons, when one gives a margin that is too wide by a ratio.
+
+    A margin falls about as fast as epsilon grows, or slower, apart from steps where the tree changes.
+    """
+    step = (ratio**0.25 if ratio > NEAR else 1.0) if nodes < LARGE else max(1.5, ratio**0.5)
+    target = ROUND_EPSILONS[at] * Fraction(min(step, 1e3))
+    return min(max(at + 1, bisect_right(ROUND_EPSILONS, target) - 1), len(ROUND_EPSILONS) - 1)
 
 
 def even_counts(tree: Tree, rows: int, nodes: Ints | slice = EVERY) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import math
 import os
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
@@ -14,36 +15,39 @@ from veilmap.errors import BadInput, need
 from veilmap.estimate import standard_errors
 from veilmap.fileformat import put_in_place
 from veilmap.kernels.curves import hilbert_keys
-from veilmap.kernels.painting import paint
 from veilmap.published import Release
 from veilmap.tree import RegularTree, Tree
 
-FINEST = 11  # a raster never has more than 2^11 pixels a side
+FINEST = 2048  # a raster never has more pixels a side
 SURE = 3.0  # standard errors above zero from which a cell is shown
 FAINT = 0.2  # of their parent's density: cells with less are not shown together
 WRONG = 0.01  # of the cells that are shown, at most about so many are empty
 
 
-def density_image(release: Release) -> NDArray[np.float64]:
-    """Points per unit area, as finely as the noise allows; NaN where nothing can be told from empty.
+def density_image(release: Release, rows: float = FINEST, columns: float = FINEST) -> NDArray[np.float64]:
+    """Points per unit area, as finely as the noise and so many pixels allow; NaN where nothing can be told from empty.
 
     A node is shown when its estimate is well above its error and its parent is shown. The other children of a parent
     share what is left of it, if that is well above its error and not faint beside them. A shown node without shown
-    children keeps its own even density.
+    children keeps its own even density, and so does one inside a pixel. A pixel has what such nodes hold in it, however
+    small they are: so the image holds all that is shown.
     """
     tree, domain = release.estimates.tree, release.domain
-    pixels = _pixels(tree, domain.side)
+    shape = _pixels(tree, domain.side, rows, columns)
     places = tree.keys if isinstance(tree, CurveTree) else tree
     part = np.prod((places.hi - places.lo) / float(places.hi[0, 0]), axis=1)  # of the domain
+    lo, hi = _in_pixels(tree, shape)
+    wide = np.any(hi - lo > 1, axis=1)  # others are not looked into
     held, error = release.estimates.estimate.copy(), standard_errors(release.estimates, release.consistent)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = held / error
     sure = np.zeros(tree.size, np.bool_)
     sure[0] = True
-    shown, density = sure.copy(), held / np.where(part > 0, part, np.nan)
+    shown, density = sure & (ratio > SURE), held / np.where(part > 0, part, np.nan)
+    last = shown.copy()  # shown, without shown children
     for level in range(1, tree.height + 1):
         nodes = np.arange(tree.level(level).start, tree.level(level).stop)
-        nodes = nodes[sure[tree.parent[nodes]]]
+        nodes = nodes[(sure & wide)[tree.parent[nodes]] & (part[nodes] > 0)]
         sure[nodes] = _well_above(ratio[nodes])
         shown[nodes] = sure[nodes]
         above = tree.parent[nodes] - tree.level(level - 1).start
@@ -55,14 +59,13 @@ def density_image(release: Release) -> NDArray[np.float64]:
         others &= rest > FAINT * size * density[tree.parent[nodes]]
         shown[nodes[others]] = True
         density[nodes[others]] = rest[others] / size[others]
+        last[nodes] = shown[nodes]
+        last[tree.parent[nodes[some]]] = False
     density /= float(np.prod(domain.hi - domain.lo))
-    image = np.full((pixels, pixels), density[0] if ratio[0] > SURE else np.nan)
-    if isinstance(tree, CurveTree):
-        _paint_ranges(tree, shown, density, image)
-    else:
-        lo, hi = tree.lo * pixels // domain.side, tree.hi * pixels // domain.side
-        paint(tree.first_child, lo, hi, shown, density, image)
-    return image
+    curve = isinstance(tree, CurveTree)
+    image = np.full((1, math.prod(shape)) if curve else shape, np.nan)
+    add_up(lo[last], hi[last], density[last], image)
+    return image[0, _steps(tree, shape[0])] if isinstance(tree, CurveTree) else image
 
 
 def _well_above(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -76,40 +79,70 @@ def _well_above(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
     return chance <= (order[kept[-1]] if len(kept) else 0.0)
 
 
-def _pixels(tree: Tree, side: int) -> int:
-    """Along each axis: enough for the narrowest leaf."""
+def _pixels(tree: Tree, side: int, rows: float, columns: float) -> tuple[int, int]:
+    """Along the second axis and the first: enough for the narrowest leaf."""
     if isinstance(tree, RegularTree):
         narrowest = side / max(tree.grid(tree.height))
     else:
         width = (tree.hi - tree.lo)[tree.is_leaf]
         narrowest = float(width[width > 0].min())
-    finest = FINEST - isinstance(tree, CurveTree)  # ranges have no edges to show more finely
-    return int(2 ** np.clip(np.ceil(np.log2(side / narrowest)), 1, finest))
+    wanted = max(2, 2 ** math.ceil(math.log2(side / narrowest)))
+    if isinstance(tree, CurveTree):  # its ranges have no edges to show more finely, and a pixel is one of them
+        rows = columns = min(rows, columns, FINEST // 2, 2**tree.order)
+    tall, wide = (2 ** math.floor(math.log2(np.clip(n, 1, FINEST))) for n in (rows, columns))
+    return min(tall, wanted), min(wide, wanted)
 
 
-def _paint_ranges(
-    tree: CurveTree, shown: NDArray[np.bool_], density: NDArray[np.float64], image: NDArray[np.float64]
-) -> None:
-    """Along a curve every pixel has a key, and is painted like the ranges that hold it."""
-    pixels = len(image)
-    cell = (np.arange(pixels) * 2 + 1) * 2**tree.order // (2 * pixels)
+def _in_pixels(tree: Tree, shape: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """From where to where nodes lie in the columns and rows of an image; along a curve, in one row of its steps."""
+    if isinstance(tree, CurveTree):
+        scale = math.prod(shape) / float(tree.keys.hi[0, 0])
+        lo, hi = tree.keys.lo[:, 0] * scale, tree.keys.hi[:, 0] * scale
+        return np.stack([lo, np.zeros_like(lo)], axis=1), np.stack([hi, np.ones_like(hi)], axis=1)
+    a_cell = np.array(shape[::-1]) / float(tree.hi[0, 0])
+    return np.asarray(tree.lo * a_cell), np.asarray(tree.hi * a_cell)
+
+
+def _steps(tree: CurveTree, pixels: int) -> NDArray[np.int64]:
+    """At which of its steps a curve comes through each pixel: a pixel is a run of keys."""
+    cell = np.arange(pixels) * (2**tree.order // pixels)
     cells = np.stack([a.ravel() for a in np.meshgrid(cell, cell)])  # x runs along the rows of an image
-    keys, line = np.empty(cells.shape[1], np.int64), image.reshape(-1)
+    keys = np.empty(cells.shape[1], np.int64)
     hilbert_keys(cells, tree.order, keys)
-    inside = np.arange(len(keys))  # pixels whose range was shown, down to the level above
-    for level in range(1, tree.height + 1):
-        nodes = np.arange(tree.level(level).start, tree.level(level).stop)
-        nodes = nodes[tree.keys.lo[nodes, 0] < tree.keys.hi[nodes, 0]]
-        if not len(nodes):
-            break
-        node = nodes[np.maximum(np.searchsorted(tree.keys.lo[nodes, 0], keys[inside], side="right") - 1, 0)]
-        held = (tree.keys.lo[node, 0] <= keys[inside]) & (keys[inside] < tree.keys.hi[node, 0])
-        inside, node = inside[held], node[held]
-        some = np.zeros(tree.size, np.bool_)
-        some[tree.parent[nodes[shown[nodes]]]] = True  # parents that have shown children
-        node, inside = node[some[tree.parent[node]]], inside[some[tree.parent[node]]]
-        line[inside] = np.where(shown[node], density[node], np.nan)
-        inside = inside[shown[node]]
+    return np.asarray(keys.reshape(pixels, pixels) // (4**tree.order // pixels**2))
+
+
+@njit(cache=True, nogil=True)
+def add_up(
+    lo: NDArray[np.float64], hi: NDArray[np.float64], density: NDArray[np.float64], image: NDArray[np.float64]
+) -> None:
+    """Add disjoint boxes to an image of NaN: the density of each, times the part of a pixel that it fills.
+
+    Where all boxes together fill less than half of a pixel, each gives what it has there to the next pixel that is
+    rather inside it: else all that is shown would have faint edges.
+    """
+    filled = np.zeros(image.shape)
+    for adding in (False, True):
+        for v in range(len(density)):
+            left, right = _inside(lo[v, 0], hi[v, 0])
+            low, high = _inside(lo[v, 1], hi[v, 1])
+            for y in range(math.floor(lo[v, 1]), math.ceil(hi[v, 1])):
+                tall = min(hi[v, 1], y + 1.0) - max(lo[v, 1], float(y))
+                for x in range(math.floor(lo[v, 0]), math.ceil(hi[v, 0])):
+                    part = tall * (min(hi[v, 0], x + 1.0) - max(lo[v, 0], float(x)))
+                    if not adding:
+                        filled[y, x] += part
+                        continue
+                    inner = filled[y, x] >= 0.5
+                    to = (y, x) if inner else (min(max(y, low), high), min(max(x, left), right))
+                    image[to] = density[v] * part + (0.0 if np.isnan(image[to]) else image[to])
+
+
+@njit(cache=True, nogil=True)
+def _inside(lo: float, hi: float) -> tuple[int, int]:
+    """The first and the last pixel that are at least half inside, or the one in the middle."""
+    first, last, middle = math.floor(lo + 0.5), math.floor(hi + 0.5) - 1, math.floor((lo + hi) / 2)
+    return (first, last) if first <= last else (middle, middle)
 
 
 def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None:
@@ -123,8 +156,6 @@ def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None
     x_axis, y_axis = release.domain.axes
     ratio = (y_axis.hi - y_axis.lo) / (x_axis.hi - x_axis.lo)
     image = density_image(release)
-    finite = image[np.isfinite(image) & (image > 0)]
-    low, high = np.quantile(finite, [0.02, 0.999]) if len(finite) else (1.0, 10.0)
 
     figure = Figure(figsize=(10, np.clip(8.2 * ratio, 2.5, 10) + 1), dpi=130, layout="constrained")
     axes = figure.subplots()
@@ -133,7 +164,7 @@ def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None
         image,
         origin="lower",
         extent=(x_axis.lo, x_axis.hi, y_axis.lo, y_axis.hi),
-        norm=LogNorm(low, max(high, low * 10)),
+        norm=LogNorm(*_limits(image)),
         cmap="viridis",
         interpolation="none",
     )
@@ -145,6 +176,18 @@ def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None
     promise = promise if release.privacy.private else "NOT PRIVATE"
     notes = f"{promise} · {release.method['name']}, {release.height} levels · grey: cannot be told from empty"
     axes.annotate(notes, (1, -0.09), xycoords="axes fraction", ha="right", va="top", fontsize=8, color="#555555")
+    figure.draw_without_rendering()  # now the room for the image is known
+    room = drawn.get_window_extent()
+    image = density_image(release, room.height, room.width)  # of a finer one, some pixels would not be drawn
+    drawn.set_data(image)
+    drawn.set_clim(*_limits(image))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     put_in_place(path, buffer.getvalue())
+
+
+def _limits(image: NDArray[np.float64]) -> tuple[float, float]:
+    """Of the colours."""
+    finite = image[np.isfinite(image) & (image > 0)]
+    low, high = np.quantile(finite, [0.02, 0.999]).tolist() if len(finite) else (1.0, 10.0)
+    return low, max(high, low * 10)
