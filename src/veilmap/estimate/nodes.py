@@ -10,6 +10,14 @@ from numpy.typing import NDArray
 from veilmap.tree import Flags, Tree
 
 
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """How much more, or less, uneven the borders of boxes are than the leaves that they cut say."""
+
+    across: tuple[float, ...]  # of sides across each axis, that cut ``USUAL`` leaves
+    growth: float  # the power of the number of cut leaves with which that grows
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
     """Flat arrays, one entry a node. All of it is made of noisy numbers."""
@@ -25,6 +33,8 @@ class Estimates:
     unevenness: NDArray[np.float64] | None = None
     """Of each leaf: a query that covers a part f of it has f (1 − f) times this as the variance of the guess that
     points lie as the density says. None where it is not known."""
+    borders: Borders | None = None
+    """What a check of the release has said of unevenness; None where there was none."""
 
     def __post_init__(self) -> None:
         for array in self._arrays():

@@ -153,7 +153,7 @@ def _alike_across(seen: Evidence, rho: Correlation, axis: int, along: int) -> fl
 
 def _lines(axes: int) -> Floats:
     """Places of lines, as parts of each axis: spread evenly, the same every time."""
-    return np.outer(np.arange(1, LINES + 1), np.sqrt([2, 3, 5, 7, 11, 13][:axes])) % 1
+    return np.outer(np.arange(1, LINES + 1), np.sqrt([2, 3, 5, 7, 11, 13, 17, 19][:axes])) % 1
 
 
 def _pairs(tree: Tree, axis: int, along: int) -> Ints:
