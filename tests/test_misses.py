@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import veilmap as vm
 from veilmap.budget import LeafOnly
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, VaultFailure
+from veilmap.errors import BadInput, BudgetSpent, VaultFailure
 from veilmap.intervals import sides
 from veilmap.kernels.counting import tally_grid
 from veilmap.method import METHODS, Method, Noise
@@ -35,9 +35,10 @@ EXPECTED = np.array([1700, 300, 100, 500, 100, -7])
 
 @dataclass
 class Checked:
-    """Four boxes, half of the budget for them, half for a check."""
+    """Four boxes, half of a budget of 2 for them, half for a check."""
 
     after: Any = None
+    part: Any = Fraction(1)
     height: None = None
 
     def nodes(self, dimensions: int) -> int:
@@ -46,7 +47,7 @@ class Checked:
     def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
         gate.refine((2, 2))
         gate.count_leaves(epsilon / 2)
-        gate.check(epsilon / 2)
+        gate.check(self.part)
         if self.after is not None:
             self.after(gate)
 
@@ -141,6 +142,19 @@ def test_what_cannot_be_checked_is_refused_and_costs_nothing(asked: Any, monkeyp
     monkeypatch.setattr("veilmap.vault.gate.sum_of_misses", never)
     with pytest.raises(BadInput):
         checked(lambda noisy: (asked,))
+
+
+@pytest.mark.parametrize("part", [Fraction(0), Fraction(-1), Fraction(101, 100), 0.5, None], ids=str)
+def test_a_check_costs_no_less_than_something_and_no_more_than_there_is(
+    part: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr("veilmap.vault.gate.sum_of_misses", never)
+    method = Method(structure=Checked(part=part), budget=LeafOnly())
+    with fixed_entropy(3), pytest.raises((BudgetSpent, VaultFailure)):
+        measure(seal(POINTS, PLANE), method, Fraction(2), review=lambda noisy: ((BOXES, EXPECTED),))
 
 
 def test_without_a_review_nothing_is_asked() -> None:
