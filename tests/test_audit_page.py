@@ -35,6 +35,7 @@ FURTHER = [
         "vault/halves",
         "vault/median",
         "vault/medians",
+        "vault/misses",
         "vault/sampling",
         "vault/smooth",
     )

@@ -68,12 +68,17 @@ class Release:
         return sum((c.epsilon + c.rho for c in self.noisy.charges if what in c.what), Fraction(0))
 
 
+def nothing_expected(noisy: NoisyTree) -> Any:
+    """A check of two halves."""
+    return (((2,) + (1,) * (noisy.tree.lo.shape[1] - 1), np.zeros(2, np.int64)),)
+
+
 def release(
     points: object, domain: Domain, epsilon: Fraction, method: Method = BEST, seed: int = 1, **unit: Any
 ) -> Release:
     delta = Fraction(1, 10**6) if method.needs_delta else Fraction(0)
     with fixed_entropy(seed):
-        noisy = measure(seal(points, domain, **unit), method, epsilon, delta=delta)
+        noisy = measure(seal(points, domain, **unit), method, epsilon, delta=delta, review=nothing_expected)
     return Release(noisy, *price_of(method, epsilon, delta, unit.get("most_rows", 1)))
 
 
@@ -90,16 +95,20 @@ def must_be_sound(made: Release) -> None:
     paid = made.units()
     assert paid.all()
     probed = made.spent("halves") * best.UNITS / made.total
+    aside = probed + made.spent("how far off") * best.UNITS / made.total
+    assert aside in (0, *best.ASIDE[1:])
+    assert probed in (0, best.PROBE * aside)
     path = paid.copy()
     for level in range(1, tree.height + 1):
         nodes = tree.level(level)
         path[nodes] += path[tree.parent[nodes]]
-    assert (path[tree.is_leaf] == best.UNITS - probed).all()
+    assert (path[tree.is_leaf] == best.UNITS - aside).all()
     assert made.spent() == made.total
     seen = made.noisy.noisy_count
     looked = seen[0] * made.price.sharpness(made.total) < best.SURE
     rows = max(int(seen[1 if looked else 0]), 1)
     wide = side > best.MOST_PARTS
+    assert (aside > 0) == (rows * made.price.sharpness(made.total) >= best.CHECKED) == bool(made.noisy.misses)
     assert (probed > 0) == (rows * made.price.sharpness(made.total) >= best.PROBED) or not wide
     assert {c.mechanism for c in made.noisy.charges} == {made.price.mechanism}
 
@@ -125,8 +134,9 @@ def test_every_path_pays_exactly_epsilon(kind: str, n: int, axes: int) -> None:
 def test_many_rows_are_probed_and_every_path_pays_for_it(kind: str, epsilon: Fraction, axes: int) -> None:
     made = release(rows_of(kind, 200_000, axes), domain_of(axes), epsilon)
     must_be_sound(made)
-    cost = best.PROBE[1] if 200_000 * epsilon < best.PROBE[0] else best.PROBE[2]
-    assert made.spent("halves") == epsilon * cost / best.UNITS
+    cost = epsilon * (best.ASIDE[1] if 200_000 * epsilon < best.ASIDE[0] else best.ASIDE[2]) / best.UNITS
+    assert made.spent("halves") == best.PROBE * cost
+    assert made.spent("how far off") == cost - best.PROBE * cost
 
 
 @pytest.mark.parametrize("axes", [1, 2, 4])
@@ -201,7 +211,7 @@ def test_budgets_that_do_not_fit_at_all() -> None:
 
 # --- noisy answers alone decide the tree --------------------------------------------------------------------------
 
-ASKS = ("count_each", "halves")
+ASKS = ("count_each", "halves", "check")
 
 
 @dataclass
@@ -218,7 +228,7 @@ class Overheard:
         def heard(name: str) -> Any:
             def ask(*question: Any) -> Any:
                 answer = getattr(gate, name)(*question)
-                self.log.append((name, question, answer.copy()))
+                self.log.append((name, question, None if answer is None else answer.copy()))
                 return answer
 
             return ask
@@ -293,6 +303,8 @@ def test_trees_have_no_more_leaves_than_they_may(
     def answer(tree: Tree, name: str, *question: Any) -> Any:
         if name == "count_each":
             return spread(tree, rows)[question[0]].astype(np.int64)
+        if name == "check":
+            return None
         depth, scales, _ = question
         parts = np.where(depth < 0, 0, 2.0 ** (depth + 1))
         newest = tree.level(tree.height)
@@ -310,12 +322,15 @@ def test_trees_have_no_more_leaves_than_they_may(
 def test_answers_that_make_no_sense_do_no_harm(seed: int, axes: int, far: float) -> None:
     """Whatever it is told, it comes to an end, and asks along no path for more than there is."""
     rng = np.random.default_rng(seed)
-    paid = np.zeros(0, np.int64)
+    paid, aside = np.zeros(0, np.int64), Fraction(0)
 
     def answer(tree: Tree, name: str, *question: Any) -> Any:
-        nonlocal paid
+        nonlocal paid, aside
+        if name != "count_each":
+            aside += question[-1] * best.UNITS  # on every path
+        if name == "check":
+            return None
         if name == "halves":
-            paid[0] += int(question[2] * best.UNITS)  # on every path
             return rng.normal(0, far, question[1]).astype(np.int64)
         nodes, grains, one = question
         assert one == Fraction(1, best.UNITS)
@@ -327,7 +342,7 @@ def test_answers_that_make_no_sense_do_no_harm(seed: int, axes: int, far: float)
     tree = Retold(domain_of(axes, 10), answer, Fraction(1)).tree
     for level in range(1, tree.height + 1):
         paid[tree.level(level)] += paid[tree.parent[tree.level(level)]]
-    assert (paid[tree.is_leaf] == best.UNITS).all()
+    assert (paid[tree.is_leaf] == best.UNITS - aside).all()
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------

@@ -149,7 +149,11 @@ def test_every_path_pays_for_the_probe(axes: int, more: dict[str, Any]) -> None:
     total = concentrated(Fraction(1), DELTA) if more else Fraction(1)
     (probe,) = (charge for charge in release.privacy.ledger if "halves" in charge.what)
     assert probe.what == "halves of the boxes of level 1"
-    assert probe.epsilon + probe.rho in (total / UNITS, 2 * total / UNITS)
+    check = release.privacy.ledger[-1]
+    assert check.what == "how far off answers are"
+    aside = probe.epsilon + probe.rho + check.epsilon + check.rho
+    assert aside in (total / UNITS, 2 * total / UNITS)
+    assert probe.epsilon + probe.rho == Fraction(2, 5) * aside
     variance = (lambda part: gaussian_variance(1 / (2 * part))) if more else noise_variance
     assert spent_along_paths(release, variance) == {total}
     cheap = release.estimates.noise_variance.copy()

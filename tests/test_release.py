@@ -187,7 +187,7 @@ def test_the_default_is_best():
 def test_the_default_learns_how_uneven_many_rows_are_before_it_cuts_finely():
     points = PLANE.lo + RNG.random((7000, 2)) * (PLANE.hi - PLANE.lo)
     looks = [charge for charge in charges(vm.release(points, PLANE, 1)) if "halves" in charge[0]]
-    assert looks == [("halves of the boxes of level 1", Fraction(2, 100))]
+    assert looks == [("halves of the boxes of level 1", Fraction(2, 5) * Fraction(2, 100))]
 
 
 def test_height_and_prune_shape_the_tree():

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilmap.domain import Domain
 from veilmap.estimate import Estimates
-from veilmap.intervals import half_widths, quantiles, spread_of
+from veilmap.intervals import half_widths, on_borders, quantiles, spread_of
 from veilmap.kernels import boxes as kernel
 from veilmap.kernels import lookups, marginals
 from veilmap.kernels.grids import summed_area
@@ -31,7 +31,7 @@ class Errors(NamedTuple):
     """What the errors of answers are made of, each an array with an entry an answer."""
 
     noise_variance: Floats
-    uneven: Floats  # Σ f (1 − f) q over leaves of which the query covers a part f, q their unevenness
+    uneven: Floats  # Σ f (1 − f) q over leaves of which the query covers a part f, q their unevenness; as checked
     cut: Floats  # how many leaves those are
 
 
@@ -93,7 +93,10 @@ class Answerer:
 
     def count(self, boxes: ArrayLike, confidence: float) -> Answers:
         quantiles(confidence)  # refuses what is no confidence, before any work
-        queries = checked_boxes(boxes, self.domain)
+        return self.within(checked_boxes(boxes, self.domain), confidence)
+
+    def within(self, queries: Floats, confidence: float) -> Answers:
+        """The same of boxes that are given as parts of the domain."""
         if self.consistent:
             return Answers(frozen(self._estimates(queries)), confidence, partial(self._consistent_errors, queries))
         estimate, variance = self._walk(queries, self.nodes.noise_variance)
@@ -140,7 +143,7 @@ class Answerer:
         else:
             uneven, cut = np.empty((2, len(asked)))
             lookups.box_errors(self._marginals, self._spreads, cells, noise, uneven, cut)
-            return Errors(noise, uneven, cut)
+            return Errors(noise, self._on_borders(asked, uneven, cut), cut)
         return Errors(noise, *self._cut(asked))
 
     def _other_errors(self, queries: Floats, variance: Floats, some: slice) -> Errors:
@@ -154,7 +157,12 @@ class Answerer:
             lookups.cut_grid(self._grid, self._unevens, cells, uneven, cut)
         elif unevenness is not None:
             kernel.walk_cut(tree.first_child, tree.lo, tree.hi, unevenness, cells, uneven, cut)
-        return uneven, cut
+        return self._on_borders(queries, uneven, cut), cut
+
+    def _on_borders(self, queries: Floats, uneven: Floats, cut: Floats) -> Floats:
+        """What is known of the whole release, beside its leaves."""
+        found = self.nodes.borders
+        return uneven if found is None else on_borders(uneven, cut, queries, np.array(found.across), found.growth)
 
     # Tables
 

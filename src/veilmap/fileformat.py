@@ -27,6 +27,7 @@ from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, need
 from veilmap.estimate import Estimates, standard_errors
+from veilmap.estimate.nodes import Borders
 from veilmap.kernels.boxes import DEEPEST
 from veilmap.tree import CutTree, RegularTree, Tree
 
@@ -249,6 +250,7 @@ def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain) -
         pc.fill_null(table["subtree_variance"], np.inf).to_numpy(),
         _slopes(table, domain, tree),
         _unevenness(table, tree),
+        borders=_borders(header.get("borders"), domain),
     )
 
 
@@ -262,6 +264,19 @@ def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> NDArray[np.float64] 
 
 def _unevenness(table: pa.Table, tree: Tree) -> NDArray[np.float64] | None:
     return _of_leaves(table["unevenness"], tree, 0) if "unevenness" in table.column_names else None
+
+
+def borders_header(borders: Borders | None) -> dict[str, Any] | None:
+    return None if borders is None else {"across": list(borders.across), "growth": borders.growth}
+
+
+def _borders(record: Mapping[str, Any] | None, domain: Domain) -> Borders | None:
+    if record is None:
+        return None
+    across, growth = tuple(map(float, record["across"])), float(record["growth"])
+    if len(across) != domain.dimensions or not all(0 < x < 1e9 for x in across) or not abs(growth) < 10:
+        raise Damaged("The header of the release file has borders that cannot be: ask for it again.")
+    return Borders(across, growth)
 
 
 def _of_leaves(column: pa.ChunkedArray, tree: Tree, least: float) -> NDArray[np.float64]:

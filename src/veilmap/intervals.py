@@ -12,6 +12,8 @@ from veilmap.errors import BadInput
 
 Floats = NDArray[np.float64]
 
+USUAL = 40.0
+"""Leaves that a box cuts, for which ``across`` is meant."""
 FEW, CORNERS = 10.0, 15.0
 """Unevenness counts on long borders, where neighbours err alike. A short one has few neighbours: it is off by less."""
 
@@ -22,6 +24,25 @@ def spread_of(noise_variance: Floats, uneven: Floats, cut: Floats) -> Floats:
     ``uneven`` is Σ f(1−f)·q over the leaves that a query cuts, ``cut`` is how many they are.
     """
     return noise_variance + uneven * (cut + FEW) / (cut + CORNERS)
+
+
+def on_borders(uneven: Floats, cut: Floats, queries: Floats, across: Floats, growth: float) -> Floats:
+    """Unevenness as a check of the release has found it: by the direction of a query's sides, and the leaves they cut.
+
+    ``queries`` are boxes as parts of the domain, ``across`` how uneven sides across each axis are.
+    """
+    return uneven * (sides(queries) @ across) * (np.maximum(cut, 1) / USUAL) ** growth
+
+
+def sides(queries: Floats) -> Floats:
+    """How much of the border of boxes is across each axis: parts that add up to 1. Sides of the domain cut nothing."""
+    axes = queries.shape[1] // 2
+    lo, hi = queries[:, :axes], queries[:, axes:]
+    width = hi - lo
+    face = np.stack([np.prod(np.delete(width, k, axis=1), axis=1) for k in range(axes)], axis=1)
+    face = face * ((lo > 0).astype(np.float64) + (hi < 1)) + 1e-9
+    out: Floats = face / face.sum(axis=1, keepdims=True)
+    return out
 
 
 def half_widths(estimate: Floats, noise_variance: Floats, uneven: Floats, cut: Floats, confidence: float) -> Floats:

@@ -250,6 +250,7 @@ class Rehearsal:
             count=lambda level, part: self.count(self.nodes(self.tree.level(level)), part),
             count_leaves=lambda part: self.count(np.flatnonzero(self.tree.is_leaf), part),
             count_each=self.count_each,
+            check=lambda part: None,
         )
         method.structure.grow(gate, total, method.budget)
         return NoisyTree(self.boxes(), np.zeros(self.tree.size, np.int64), self.spread(), (), False)

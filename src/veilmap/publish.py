@@ -14,12 +14,12 @@ from veilmap.amounts import exact_delta, exact_epsilon
 from veilmap.budget import level_shares
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
-from veilmap.estimate import estimate as estimated
 from veilmap.fileformat import geoparquet
 from veilmap.memory import free_memory
 from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise, named
 from veilmap.privacy import Privacy
 from veilmap.published import Release
+from veilmap.review import Review
 from veilmap.structures import Budget, NodeBudget
 from veilmap.vault import measure, seal
 
@@ -105,7 +105,8 @@ def release(
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
     sealed = seal(points, domain, unit, max_rows_per_unit)
-    noisy = measure(sealed, chosen, total, progress, chance, allow_nonprivate)
+    review = Review(domain, chosen)
+    noisy = measure(sealed, chosen, total, progress, chance, allow_nonprivate, review)
     concentrated = sum((charge.rho for charge in noisy.charges), Fraction(0))
     return Release(
         domain=domain,
@@ -118,7 +119,7 @@ def release(
             rho=concentrated or None,
             unit="one row" if unit is None else _protected(unit, max_rows_per_unit),
         ),
-        estimates=estimated(noisy, chosen),
+        estimates=review.estimates(noisy),
         provenance=provenance(),
     )
 

@@ -82,6 +82,7 @@ class Release:
             "privacy": self.privacy.to_json(),
             "provenance": dict(self.provenance),
             "tree": fileformat.tree_header(self.estimates.tree),
+            "borders": fileformat.borders_header(self.estimates.borders),
         }
 
     @cached_property

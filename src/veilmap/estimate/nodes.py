@@ -9,7 +9,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.tree import Flags, Tree
+from veilmap.tree import Flags, Tree, frozen
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """How much more, or less, uneven the borders of boxes are than the leaves that they cut say."""
+
+    across: tuple[float, ...]  # of sides across each axis, that cut ``USUAL`` leaves
+    growth: float  # the power of the number of cut leaves with which that grows
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +37,8 @@ class Estimates:
     points lie as the density says. None where it is not known, or not yet."""
     learn: Callable[[], NDArray[np.float64]] | None = None
     """How it is learned, by whoever first asks for ``known_unevenness``."""
+    borders: Borders | None = None
+    """What a check of the release has said of unevenness; None where there was none."""
 
     def __post_init__(self) -> None:
         for array in self._arrays():
@@ -37,7 +47,7 @@ class Estimates:
 
     @cached_property
     def known_unevenness(self) -> NDArray[np.float64] | None:
-        return self.learn() if self.unevenness is None and self.learn is not None else self.unevenness
+        return self.unevenness if self.unevenness is not None or self.learn is None else frozen(self.learn())
 
     def _arrays(self) -> tuple[NDArray[np.float64] | NDArray[np.int64] | None, ...]:
         return (

@@ -59,6 +59,18 @@ def tally(index: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, nogil=True)
+def tally_grid(
+    cells: tuple[NDArray[np.int64], ...], parts: NDArray[np.int64], bits: int, counts: NDArray[np.int64]
+) -> None:
+    """Count each row once, in its box of a grid, row-major. Its part of an axis is that of ``add_axis``."""
+    for i in range(len(cells[0])):
+        index = 0
+        for axis in range(len(cells)):
+            index = index * parts[axis] + (((cells[axis][i] + 1) * parts[axis] - 1) >> bits)
+        counts[index] += 1
+
+
+@njit(cache=True, nogil=True)
 def sum_children(first_child: NDArray[np.int64], counts: NDArray[np.int64], leaves_from: int) -> None:
     """Add to every node before ``leaves_from`` what its children have, last node first."""
     for v in range(leaves_from - 1, -1, -1):

@@ -31,8 +31,9 @@ ALONE = 1.6  # parts that a box must deserve to be split at all
 MOST_PARTS = 512
 MOST = 2**22  # leaves, about
 
-PROBED = 6000.0  # rows times ε from which the probe is worth its price
-PROBE = (20_000.0, 2, 1)  # below and above so many rows times ε, it costs so many units
+CHECKED, PROBED = 1000.0, 6000.0  # rows times ε from which a check of answers is worth its price, and the probe
+ASIDE = (60_000.0, 2, 1)  # below and above so many rows times ε, both cost so many units together
+PROBE = Fraction(2, 5)  # of that is for the probe
 MOST_TALLIED = 2**19  # parts that it looks at
 ROUGH, TRUST = 0.25, 0.12  # what it is expected to say, and how surely
 NOISE = 0.35  # of a leaf's noise is in an answer that cuts it
@@ -66,13 +67,16 @@ class Best:
         if counts[0] * sharp[-1] < SURE:
             counts, left = _split(gate, np.ones((1, axes), np.int64), np.array([AGAIN]), left, one)
         rows = max(float(counts[0]), 1.0)
-        probing = rows * sharp[-1] >= PROBED
+        load = rows * sharp[-1]
+        checking, probing = load >= CHECKED, load >= PROBED
+        aside = (ASIDE[1] if PROBED <= load < ASIDE[0] else ASIDE[2]) * checking
+        left, kept = left - aside, aside * one
         least = rows * sharp[-1] / MOST
         cell, alike, spend = FIRST if probing else CELL, np.ones(1), None
         while True:
             live, tree = left > 0, gate.tree()
             if not live.any():
-                return
+                break
             if spend is not None:
                 alike = likeness(tree, counts, sharp, spend, left)
             wanted = np.maximum(counts, 0) * sharp[left] / np.maximum(cell * alike, least)
@@ -81,10 +85,11 @@ class Best:
             parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
             parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
             counts, left = _split(gate, parts, spend, left, one)
-            cost = PROBE[1] if rows * sharp[-1] < PROBE[0] else PROBE[2]
-            if probing and left.min() > cost and (learned := probe(gate, counts, sharp[left - cost], cost * one)):
-                cell, left = learned, left - cost
+            if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], PROBE * kept)):
+                cell, kept = learned, kept - PROBE * kept
             probing = False
+        if kept:
+            gate.check(kept)
 
 
 def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> tuple[Floats, Ints]:

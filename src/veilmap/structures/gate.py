@@ -45,6 +45,7 @@ class Gate:
     count: Callable[[int, Fraction], Ints]  # the noisy counts of a level; each node once
     count_leaves: Callable[[Fraction], Ints]  # the noisy counts of all leaves, wherever they are
     count_each: Callable[[Ints, Ints, Fraction], Ints]  # of these nodes, each at so many times a price
+    check: Callable[[Fraction], None]  # how far off answers are, the last thing to ask: for error bars
 
 
 @runtime_checkable

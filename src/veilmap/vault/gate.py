@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.counting import sum_children
+from veilmap.kernels.counting import sum_children, tally_grid
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.method import Method, Noise
 from veilmap.structures import GRAINS, Gate
@@ -26,6 +26,7 @@ from veilmap.vault.gaussian import concentrated
 from veilmap.vault.halves import uneven_halves
 from veilmap.vault.ledger import Charge, Ledger
 from veilmap.vault.medians import exact_cuts, private_cuts
+from veilmap.vault.misses import FARTHEST, sum_of_misses
 from veilmap.vault.noise import exp_bounds
 from veilmap.vault.price import GaussianPrice, LaplacePrice, NoPrice
 from veilmap.vault.rows import Rows
@@ -36,6 +37,7 @@ Progress = Callable[[float], None]
 
 PRICES = dict(zip(Noise, (LaplacePrice, GaussianPrice, NoPrice), strict=True))
 MOST_NODES = 2**27
+MOST_BOXES = 2**20  # of a grid whose answers are checked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +49,12 @@ class NoisyTree:
     noise_variance: NDArray[np.float64]  # infinite where a node was not measured
     charges: tuple[Charge, ...]
     private: bool  # False when the random bits were fixed for a test, or something exact is in it
+    misses: tuple[tuple[int, float], ...] = ()  # by how much all boxes of a grid are off, and the variance of its noise
+
+
+Grids = tuple[tuple[Parts, Ints], ...]
+Review = Callable[[NoisyTree], Grids]
+"""What is expected of the boxes of some grids, by someone who has seen the noisy tree and nothing else."""
 
 
 def measure(
@@ -56,6 +64,7 @@ def measure(
     progress: Progress = lambda part: None,
     delta: Fraction = Fraction(0),
     allow_nonprivate: bool = False,
+    review: Review | None = None,
 ) -> NoisyTree:
     """Release the noisy counts of one tree under (``epsilon``, ``delta``)-differential privacy.
 
@@ -69,9 +78,11 @@ def measure(
       a release is of one kind or the other.
     - Exact medians and counts are refused, unless ``allow_nonprivate``; then the result says that it is not private.
     - An unexpected error says what kind it is, and nothing of the data.
+
+    ``review`` is asked once the structure has counted its tree, if that has kept something to check answers with.
     """
     try:
-        return _measure(points, method, epsilon, delta, allow_nonprivate, current_keys(), progress)
+        return _measure(points, method, epsilon, delta, allow_nonprivate, current_keys(), progress, review)
     except BaseException as error:
         failure = silenced(error)
     del points
@@ -86,6 +97,7 @@ def _measure(
     allow_nonprivate: bool,
     keys: Keys,
     progress: Progress,
+    review: Review | None,
 ) -> NoisyTree:
     """Everything exact is a local variable here, or in the kernels that are called."""
     domain, most = points.domain, points.most_rows
@@ -106,6 +118,7 @@ def _measure(
     streams = not points.has_units and (points.again or getattr(method.structure, "stages", 2) == 1)
     noisy, spread, paid = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)  # by node
     grain: Fraction | None = None  # what prices of single nodes are multiples of
+    misses: tuple[tuple[int, float], ...] = ()  # what a check has found: the last thing that is asked
     open_for: int | None = get_ident()  # the thread that may ask
     if not price.private:
         private = _must_be_allowed("Counts without noise", allow_nonprivate)
@@ -216,7 +229,13 @@ def _measure(
         """Of newest boxes, each cut into 2^depth cells an axis, and those in two; -1 leaves a box out."""
         newest, axes = tree.level(tree.height), domain.dimensions
         width = (tree.hi[newest] - tree.lo[newest]).min(axis=1)
-        if order is not None or depth.dtype != np.int64 or depth.shape != width.shape or scales not in range(1, 9):
+        if (
+            order is not None
+            or depth.dtype != np.int64
+            or depth.shape != width.shape
+            or type(scales) is not int
+            or scales not in range(1, 9)
+        ):
             raise BadInput(
                 "Halves are compared at 1 to 8 scales, and no curve; a depth is a whole number for each box."
             )
@@ -231,10 +250,31 @@ def _measure(
         if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_NODES:
             raise BadInput(f"A grid has at most {domain.side} parts an axis, {MOST_NODES:.2g} cells, and no curve.")
         ledger.charge("counts of a grid", price.mechanism, part)
-        cells, each = Rows(in_memory().cells), np.array([parts], np.int64)
-        root = CutTree.root(domain.side, domain.dimensions).split(each)
-        cells.split(root, each)
-        return cells.counts(root.size)[1:] + price.noise(part, root.size - 1, keys)
+        return on_grid(parts) + price.noise(part, math.prod(parts), keys)
+
+    def on_grid(parts: Parts) -> Ints:
+        """Exact counts of the boxes of a grid: they never leave this function's callers."""
+        counts = np.zeros(math.prod(parts), np.int64)
+        tally_grid(tuple(in_memory().cells), np.array(parts), domain.bits, counts)
+        return counts
+
+    def check(part: Fraction) -> None:
+        """By how much a release will be off on grids, by what someone expects who sees the noisy tree alone."""
+        nonlocal misses
+        asked = () if review is None else plain(review(released()))
+        for parts, expected in asked:
+            _must_be_parts(parts, domain)
+            if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_BOXES:
+                raise BadInput(f"A check has grids of at most {MOST_BOXES} boxes, and no curve.")
+            if expected.dtype != np.int64 or expected.shape != (math.prod(parts),):
+                raise BadInput("What is expected of the boxes of a grid is one whole number for each.")
+            if np.any(expected > FARTHEST) or np.any(expected < -FARTHEST):
+                raise BadInput(f"No box is expected to have more than {FARTHEST} rows.")
+        if asked:
+            ledger.charge("how far off answers are", price.mechanism, part)
+            each = part / len(asked)
+            sums = (sum_of_misses(on_grid(parts), expected, each, price, keys) for parts, expected in asked)
+            misses = tuple((total, price.variance(each)) for total in sums)
 
     def counts() -> Ints:
         """Exact, of all nodes: they never leave this function's caller."""
@@ -301,6 +341,12 @@ def _measure(
             publish(nodes[grains == times], times * one)
         return noisy[nodes].copy()
 
+    def released() -> NoisyTree:
+        room_for(tree.size)
+        if not np.isfinite(spread[tree.is_leaf]).all():
+            raise BadInput("A structure must count the leaves of its tree.")
+        return NoisyTree(boxes(), noisy.copy(), spread.copy(), ledger.charges, private, misses)
+
     def boxes() -> Tree:
         return tree if order is None else CurveTree(tree, domain.dimensions, order, domain.bits)
 
@@ -315,22 +361,19 @@ def _measure(
             try:
                 return plain(verb(*map(plain, args)))
             finally:
-                open_for = get_ident()
+                open_for = None if misses else get_ident()
 
         return call
 
     verbs = (refine, split, cut, shorten, follow, sample, medians, dense, halves, grid, count, count_leaves, count_each)
-    public: dict[str, Callable[..., Any]] = {v.__name__: v for v in (boxes, price.sharpness, *verbs)}
+    public: dict[str, Callable[..., Any]] = {v.__name__: v for v in (boxes, price.sharpness, check, *verbs)}
     public["tree"] = lambda: tree
     gate = Gate(domain, plain(delta), price.power, **{name: door(verb) for name, verb in public.items()})
     try:
         method.structure.grow(gate, plain(total), method.budget)
     finally:
         open_for = None
-    room_for(tree.size)
-    if not np.isfinite(spread[tree.is_leaf]).all():
-        raise BadInput("A structure must count the leaves of its tree.")
-    return NoisyTree(boxes(), noisy, spread, ledger.charges, private)
+    return released()
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,130 @@
+"""A release is held against the rows, once, before it is published: how far off is it, against what it says itself?
+
+Borders of boxes cut many leaves, and what their errors have in common cannot be seen in noisy counts. So a small part
+of the budget buys, of a few grids, Σ |answer − truth| over all their boxes: slabs across each axis, and cubes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.answer import Answerer, Errors
+from veilmap.domain import Domain
+from veilmap.estimate import Estimates
+from veilmap.estimate import estimate as estimated
+from veilmap.estimate.nodes import Borders
+from veilmap.intervals import USUAL, sides, spread_of
+from veilmap.method import Estimate, Method
+from veilmap.tree import Ints, Parts
+from veilmap.vault import NoisyTree
+
+Floats = NDArray[np.float64]
+
+SLABS, CUBES = 101, 529
+"""Boxes of a grid, about: no divisor of what trees are cut into, so that leaves are cut anywhere."""
+WORK = 2**21
+"""Boxes times nodes, about, of one grid, where there are many axes."""
+MEAN = 0.77
+"""Of the size of errors, in standard deviations: 0.8 for normal ones, and less where a few are large."""
+SPREAD = 0.8
+"""Standard deviation of the same, for one box: its own, and that boxes are not alike."""
+DOUBT = 0.6, 0.5, 0.5
+"""Standard deviations, from one set of points to the next, of the log of unevenness against what leaves say of it: of
+all, of one axis against the others, and of the power with which it grows with the leaves that are cut."""
+STEPS, LIMITS = 30, (-4, 8)
+MOST = 1e12
+"""Rows that a box is expected to have, at most."""
+
+
+class Grid(NamedTuple):
+    """Boxes all over the domain: what a release says of them."""
+
+    parts: Parts
+    expected: Ints
+    sides: Floats
+    errors: Errors
+
+
+@dataclass(slots=True)
+class Review:
+    """Asked by the vault with the noisy tree, if there is budget for it; then it learns from what was found."""
+
+    domain: Domain
+    method: Method
+    nodes: Estimates | None = None
+    grids: tuple[Grid, ...] = ()
+
+    def __call__(self, noisy: NoisyTree) -> tuple[tuple[Parts, Ints], ...]:
+        self.nodes = estimated(noisy, self.method)
+        answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
+        self.grids = tuple(asked(answerer, parts) for parts in grids(self.domain, self.nodes.tree.size))
+        return tuple((grid.parts, grid.expected) for grid in self.grids)
+
+    def estimates(self, noisy: NoisyTree) -> Estimates:
+        """What is published: with error bars as they should be, where that was checked."""
+        if self.nodes is None or not noisy.misses:
+            return estimated(noisy, self.method)
+        known = self.nodes.known_unevenness
+        return replace(self.nodes, unevenness=known, learn=None, borders=learn(self.grids, noisy.misses))
+
+
+def grids(domain: Domain, nodes: int) -> list[Parts]:
+    """Slabs across each axis, and cubes, the same where there is one axis; fewer of them where there are many axes."""
+    axes = domain.dimensions
+    most = CUBES if axes <= 3 else max(WORK // nodes, 7)
+    each, slab = min(max(round(min(CUBES, most) ** (1 / axes)), 2), domain.side), min(SLABS, most, domain.side)
+    slabs: list[Parts] = [tuple(slab if k == a else 1 for k in range(axes)) for a in range(axes)]
+    return slabs if axes == 1 else [*slabs, (each,) * axes]
+
+
+def asked(answerer: Answerer, parts: Parts) -> Grid:
+    """Part k of an axis has the cells from k · side // parts on."""
+    side = answerer.domain.side
+    edges = [np.array([k * side // n for k in range(n + 1)]) / side for n in parts]
+    place = np.stack(np.unravel_index(np.arange(math.prod(parts)), parts))
+    low, high = ([edge[at + up] for edge, at in zip(edges, place, strict=True)] for up in (0, 1))
+    queries = np.stack([*low, *high], axis=1)
+    answers = answerer.within(queries, 0.95)
+    expected = np.rint(np.clip(answers.estimate, -MOST, MOST)).astype(np.int64)
+    return Grid(parts, expected, sides(queries), answers._parts)
+
+
+def learn(grids: tuple[Grid, ...], misses: tuple[tuple[int, float], ...]) -> Borders:
+    """The unevenness with which these misses are likeliest, and that is not far from what leaves say.
+
+    Gauss and Newton's steps, on the log of it: of all, of each axis, and the power of the leaves that are cut.
+    """
+    axes = len(grids[0].parts)
+    prior = 1 / np.square([DOUBT[0], *[DOUBT[1]] * axes, DOUBT[2]])
+    at = np.zeros(axes + 2)
+    for _ in range(STEPS):
+        curve, off = np.diag(prior), -prior * at
+        for grid, (found, noise) in zip(grids, misses, strict=True):
+            expected, slope, own = predicted(grid, at)
+            by = slope / (noise + own)
+            curve, off = curve + np.outer(by, slope), off + by * (found - expected)
+        step = np.linalg.solve(curve, off)
+        step *= min(1.0, 0.7 / max(float(np.abs(step).max()), 1e-9))
+        at = at + step
+        if np.abs(step).max() < 1e-3:
+            break
+    across = np.exp(np.clip(at[0] + at[1:-1], *LIMITS))
+    return Borders(tuple(np.round(across, 3).tolist()), round(float(np.clip(at[-1], -1, 2)), 3))
+
+
+def predicted(grid: Grid, at: Floats) -> tuple[float, Floats, float]:
+    """Σ |answer − truth| as it is expected, how that follows the unknowns, and its variance between data sets."""
+    noise, uneven, cut = grid.errors
+    plain = spread_of(noise, uneven, cut)
+    longer = np.log(np.maximum(cut, 1) / USUAL)
+    each = grid.sides * np.exp(at[0] + at[1:-1] + at[-1] * longer[:, None])
+    all_sides = each.sum(axis=1)
+    deviation = np.sqrt(np.maximum(noise + (plain - noise) * all_sides, 1e-9))
+    gain = MEAN * (plain - noise) / (2 * deviation)
+    slope = np.stack([gain * all_sides, *(gain[:, None] * each).T, gain * all_sides * longer]).sum(axis=1)
+    return MEAN * float(deviation.sum()), slope, float(np.square(SPREAD) * plain.sum())

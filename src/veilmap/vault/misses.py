@@ -1,0 +1,23 @@
+"""How far off answers are in all, for a small price. Proof: proofs/misses.md."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from veilmap.tree import Ints
+from veilmap.vault.entropy import Keys
+from veilmap.vault.price import LaplacePrice
+
+FARTHEST = 2**40  # that anything is expected to be, so that no sum runs over
+
+
+def sum_of_misses(counts: Ints, expected: Ints, part: Fraction, price: LaplacePrice, keys: Keys) -> int:
+    """Σ |count − expected| over disjoint boxes, with noise.
+
+    Guarantees (neighbours: a person with at most the rows of the price, more or less):
+
+    - A row changes one count by 1, and the sum by 1 at most, whatever was expected: this costs ``part``.
+    """
+    return int(np.abs(counts - expected).sum() + price.noise(part, 1, keys)[0])
