@@ -496,7 +496,7 @@ def _further(found: Release) -> str:
 
 LIMITS = (
     "It says nothing exact of anyone: answers about few people are mostly noise, by design.",
-    "Its error bars cover the noise, and how points lie in cells as far as that shows: columns of ties fool them.",
+    "Its error bars cover the noise, and how points lie in cells as far as that shows: less with ties or many axes.",
     "Its promise is for {unit}. Someone with more, or whose neighbours give them away, is protected less.",
     "Its promise holds once: further releases of the same data add their epsilons to this one.",
 )
