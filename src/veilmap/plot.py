@@ -7,7 +7,6 @@ import math
 import os
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
@@ -15,6 +14,7 @@ from veilmap.errors import BadInput, need
 from veilmap.estimate import standard_errors
 from veilmap.fileformat import put_in_place
 from veilmap.kernels.curves import hilbert_keys
+from veilmap.kernels.painting import add_up
 from veilmap.published import Release
 from veilmap.tree import RegularTree, Tree
 
@@ -110,39 +110,6 @@ def _steps(tree: CurveTree, pixels: int) -> NDArray[np.int64]:
     keys = np.empty(cells.shape[1], np.int64)
     hilbert_keys(cells, tree.order, keys)
     return np.asarray(keys.reshape(pixels, pixels) // (4**tree.order // pixels**2))
-
-
-@njit(cache=True, nogil=True)
-def add_up(
-    lo: NDArray[np.float64], hi: NDArray[np.float64], density: NDArray[np.float64], image: NDArray[np.float64]
-) -> None:
-    """Add disjoint boxes to an image of NaN: the density of each, times the part of a pixel that it fills.
-
-    Where all boxes together fill less than half of a pixel, each gives what it has there to the next pixel that is
-    rather inside it: else all that is shown would have faint edges.
-    """
-    filled = np.zeros(image.shape)
-    for adding in (False, True):
-        for v in range(len(density)):
-            left, right = _inside(lo[v, 0], hi[v, 0])
-            low, high = _inside(lo[v, 1], hi[v, 1])
-            for y in range(math.floor(lo[v, 1]), math.ceil(hi[v, 1])):
-                tall = min(hi[v, 1], y + 1.0) - max(lo[v, 1], float(y))
-                for x in range(math.floor(lo[v, 0]), math.ceil(hi[v, 0])):
-                    part = tall * (min(hi[v, 0], x + 1.0) - max(lo[v, 0], float(x)))
-                    if not adding:
-                        filled[y, x] += part
-                        continue
-                    inner = filled[y, x] >= 0.5
-                    to = (y, x) if inner else (min(max(y, low), high), min(max(x, left), right))
-                    image[to] = density[v] * part + (0.0 if np.isnan(image[to]) else image[to])
-
-
-@njit(cache=True, nogil=True)
-def _inside(lo: float, hi: float) -> tuple[int, int]:
-    """The first and the last pixel that are at least half inside, or the one in the middle."""
-    first, last, middle = math.floor(lo + 0.5), math.floor(hi + 0.5) - 1, math.floor((lo + hi) / 2)
-    return (first, last) if first <= last else (middle, middle)
 
 
 def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None:

@@ -71,7 +71,7 @@ class Best:
         checking, probing = load >= CHECKED, load >= PROBED
         aside = (ASIDE[1] if PROBED <= load < ASIDE[0] else ASIDE[2]) * checking
         left, kept = left - aside, aside * one
-        least = rows * sharp[-1] / MOST
+        least = load / MOST
         cell, alike, spend = FIRST if probing else CELL, np.ones(1), None
         while True:
             live, tree = left > 0, gate.tree()
