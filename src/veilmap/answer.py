@@ -22,7 +22,7 @@ from veilmap.tree import RegularTree, frozen
 Floats = NDArray[np.float64]
 
 
-WORTH_TABLES = 256
+WORTH_TABLES = 64
 """A tree with more nodes than this for each box that is asked is walked, not made tables of."""
 SHOWN = 5
 

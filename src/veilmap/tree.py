@@ -27,6 +27,11 @@ def frozen(array: Array) -> Array:
     return array
 
 
+def product(parts: Ints) -> Ints:
+    """Of each row; much faster than ``np.prod`` where there are many rows, and few axes."""
+    return reduce(np.multiply, parts.T)
+
+
 class Tree:
     """Half-open integer boxes ``[lo, hi)``, each a leaf or the disjoint union of its children.
 
@@ -51,7 +56,7 @@ class Tree:
         newest = self.level(self.height)
         if parts.dtype != np.int64 or parts.shape != self.lo[newest].shape or np.any(parts < 0):
             raise ValueError("Parts are 64-bit integers, 0 or more, one for each axis of each box of the newest level.")
-        fanout = parts.T.prod(axis=0)
+        fanout = product(parts)
         box = np.repeat(np.arange(len(parts)), fanout)
         place = np.arange(len(box)) - np.repeat(np.cumsum(fanout) - fanout, fanout)
         lo, width, parts = self.lo[newest][box], (self.hi[newest] - self.lo[newest])[box], parts[box]

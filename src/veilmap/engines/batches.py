@@ -114,7 +114,7 @@ def collect_rows(
             kept, ids = np.logical_and.reduce([c >= 0 for c in cells]), None
             if id_type is not None:
                 ids, kept = keep_known(piece.ids, kept)
-            mine.append((place, [c[kept] for c in cells], ids))
+            mine.append((place, cells if kept.all() else [c[kept] for c in cells], ids))
             return False
 
         return take, lambda: found.extend(mine)

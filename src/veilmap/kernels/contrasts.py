@@ -16,24 +16,27 @@ def halve_grid(grid: Ints, side: int, axes: int, signed: Ints) -> None:
     ``signed[k, c]`` is the first half less the second half of the new cell c along axis k.
     """
     half = side // 2
-    for c in range(half**axes):
-        rest, corner, stride = c, 0, 1
-        for _ in range(axes):
+    offset = np.zeros(1 << axes, np.int64)  # of the parts of a new cell from its first one
+    for bits in range(1 << axes):
+        for k in range(axes):
+            offset[bits] = offset[bits] * side + (bits >> k & 1)
+    for line in range(half ** (axes - 1)):
+        rest, corner, stride = line, 0, side
+        for _ in range(axes - 1):
             corner += 2 * (rest % half) * stride
             rest //= half
             stride *= side
-        total = 0
-        for k in range(axes):
-            signed[k, c] = 0
-        for bits in range(1 << axes):
-            place, stride = corner, 1
-            for k in range(axes - 1, -1, -1):
-                place += (bits >> k & 1) * stride
-                stride *= side
-            total += grid[place]
+        for c in range(line * half, (line + 1) * half):
+            total = 0
             for k in range(axes):
-                signed[k, c] += grid[place] * (1 - 2 * (bits >> k & 1))
-        grid[c] = total  # no cell of a later c lies this far to the front
+                signed[k, c] = 0
+            for bits in range(1 << axes):
+                part = grid[corner + offset[bits]]
+                total += part
+                for k in range(axes):
+                    signed[k, c] += -part if bits >> k & 1 else part
+            grid[c] = total  # no cell of a later c lies this far to the front
+            corner += 2
 
 
 @njit(cache=True, nogil=True)
@@ -43,13 +46,13 @@ def sum_runs(signed: Ints, side: int, axes: int, axis: int, run: int) -> int:
     stride = side ** (axes - 1 - along) if axes > 1 else 1
     length = run if axes > 1 else 1
     total = 0
-    for c in range(side**axes):
-        place = c // stride % side
-        if place % length == 0:
-            one = 0
-            for i in range(min(length, side - place)):
-                one += signed[c + i * stride]
-            total += abs(one)
+    for block in range(0, side**axes, side * stride):
+        for place in range(0, side, length):
+            for c in range(block + place * stride, block + (place + 1) * stride):
+                one = 0
+                for i in range(min(length, side - place)):
+                    one += signed[c + i * stride]
+                total += abs(one)
     return total
 
 

@@ -14,7 +14,7 @@ from veilmap.budget import Chosen
 from veilmap.errors import BadInput
 from veilmap.kernels.siblings import add_contrasts
 from veilmap.structures.gate import RUN, Budget, Gate
-from veilmap.tree import Ints, Tree
+from veilmap.tree import Ints, Tree, product
 
 Floats = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> t
     """Cut the newest boxes and count their parts: noisy counts, and what each has left."""
     gate.split(parts)
     newest = gate.tree().level(gate.tree().height)
-    fanout = parts.T.prod(axis=0)
+    fanout = product(parts)
     grains = np.repeat(spend, fanout)
     counts = gate.count_each(np.arange(newest.start, newest.stop), grains, one)
     return counts.astype(np.float64), np.repeat(left, fanout) - grains
@@ -141,7 +141,7 @@ def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction) -> float:
     if not (depth >= 0).any():
         return 0.0
     noisy = gate.halves(depth, scales, price)
-    error = axes * scales * math.sqrt(2) / gate.sharpness(price)  # standard error of a sum
+    error = axes * scales ** (gate.power / 2) * math.sqrt(2) / gate.sharpness(price)  # standard error of a sum
     at, rough = [], []
     for scale in range(scales):
         some = depth >= scale

@@ -37,6 +37,7 @@ Progress = Callable[[float], None]
 
 PRICES = dict(zip(Noise, (LaplacePrice, GaussianPrice, NoPrice), strict=True))
 MOST_NODES = 2**27
+MOST_PARTS = 2**20  # of a box along an axis: so many are told apart without a doubt (proofs/cells.md)
 MOST_BOXES = 2**20  # of a grid whose answers are checked
 
 
@@ -151,8 +152,8 @@ def _measure(
             split(np.tile(np.array(parts, np.int64), (tree.level_start[-1] - tree.level_start[-2], 1)))
 
     def split(parts: Ints) -> None:
-        if order is not None or parts.max(initial=0) > domain.side:
-            raise BadInput("Boxes are split into at most as many parts as they have cells, and a curve only by cuts.")
+        if order is not None or parts.max(initial=0) > min(domain.side, MOST_PARTS):
+            raise BadInput(f"A box is split into at most {MOST_PARTS} parts an axis, of a cell each; a curve, by cuts.")
         grown = tree.split(parts)
         grow(grown, lambda some: some.split(grown, parts))
 
@@ -240,7 +241,7 @@ def _measure(
                 "Halves are compared at 1 to 8 scales, and no curve; a depth is a whole number for each box."
             )
         side = np.where(depth < 0, 0, 2 << np.minimum(depth, 40))
-        if np.any(side > width) or np.sum(side.astype(np.float64) ** axes) > MOST_NODES:
+        if np.any(side > np.minimum(width, MOST_PARTS)) or np.sum(side.astype(np.float64) ** axes) > MOST_NODES:
             raise BadInput(f"Boxes are cut into no more parts than they have cells, {MOST_NODES:.2g} in all.")
         ledger.charge(f"halves of the boxes of level {tree.height}", price.mechanism, part)
         return uneven_halves(in_memory().tallied(tree, side), side, axes, scales, part, price, keys)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from veilmap.kernels.counting import follow_cuts, follow_parts, tally, tally_parts
-from veilmap.tree import Ints, RegularTree, Tree
+from veilmap.tree import Ints, RegularTree, Tree, product
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
 
@@ -69,7 +69,7 @@ class Rows:
     def tallied(self, tree: Tree, side: Ints) -> Ints:
         """How many rows lie in each of the ``side`` parts an axis of the newest boxes, box after box."""
         newest, parts = tree.level(tree.height), np.tile(side[:, None], (1, len(self.cells)))
-        size = np.prod(parts, axis=1)
+        size = product(parts)
         counts = np.zeros(int(size.sum()), np.int64)
         boxes = _boxes(tree, newest, parts, np.cumsum(size) - size)
         tally_parts(tuple(self.cells), boxes, newest.start, self._node, counts)
@@ -94,7 +94,7 @@ class Rows:
 def _boxes(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
     """All that ``part_of`` needs to know of each box, side by side in memory."""
     boxes = np.empty((len(parts), 2 + 3 * parts.shape[1]), np.int64)
-    boxes[:, 0], boxes[:, 1] = start, parts.T.prod(axis=0)
+    boxes[:, 0], boxes[:, 1] = start, product(parts)
     boxes[:, 2::3], boxes[:, 4::3] = tree.lo[nodes], parts
     boxes[:, 3::3] = tree.hi[nodes] - tree.lo[nodes]
     return boxes
