@@ -246,17 +246,6 @@ def range_query(tree, value, variance, query, v=0):
     return sum(b[0] for b in below), sum(b[1] for b in below)
 
 
-def paint(tree, shown, density, background, pixel):
-    """The colour of a pixel: of the lowest node on it that is shown, or hidden beside a sibling that is (NaN)."""
-    colour, v = background, 0
-    while not tree.is_leaf[v]:
-        siblings = children(tree.first_child, v)
-        v = next(c for c in siblings if np.all((tree.lo[c] <= pixel) & (pixel < tree.hi[c])))
-        if shown[siblings].any():
-            colour = density[v] if shown[v] else math.nan
-    return colour
-
-
 def place_boxes(boxes, lo, hi, side):
     """Boxes as fractions of the domain, and the first row that is inverted or has a NaN (-1: none).
 

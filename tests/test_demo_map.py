@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.kernels.painting import paint
 from veilmap.plot import WRONG, _well_above, add_up, density_image, draw_map
 from veilmap.testing import fixed_entropy
 
@@ -90,16 +89,6 @@ def test_a_map_of_tied_rows_is_not_blank(tmp_path: Path) -> None:
     picture = colours.imread(tmp_path / "map.png")[..., :3]
     there, room = picture[300:-300, 300:-500], [0xEF / 255, 0xEF / 255, 0xEA / 255]  # away from axes and words
     assert 1 <= np.any(np.abs(there - room) > 0.2, axis=2).sum() <= 20
-
-
-def test_boxes_rounded_to_pixels_would_lose_the_spots() -> None:
-    with fixed_entropy(6):
-        release = vm.release(np.full((3000, 2), 3.3), SQUARE, 1)
-    tree, image = release.estimates.tree, np.full((2048, 2048), np.nan)
-    shown = release.estimates.estimate > 1000
-    lo, hi = (side * 2048 // SQUARE.side for side in (tree.lo, tree.hi))
-    paint(tree.first_child, lo, hi, shown, np.ones(tree.size), image)
-    assert np.isnan(image).all()
 
 
 def boxes_of(rng: np.random.Generator, side: float, cuts: int) -> tuple[np.ndarray, np.ndarray]:

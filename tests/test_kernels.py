@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import naive
 from test_tree import SIDE, regular_trees, trees
-from veilmap.kernels import boxes, counting, painting, reading, sweeps
+from veilmap.kernels import boxes, counting, reading, sweeps
 from veilmap.tree import RegularTree, frozen
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -327,14 +327,3 @@ def test_covered_is_the_fraction_inside(tree, seed):
             assert boxes.covered(tree.lo, tree.hi, v, query) == pytest.approx(
                 naive.covered(tree.lo[v], tree.hi[v], query), rel=1e-12
             )
-
-
-@given(trees(most_axes=2, least_axes=2), SEEDS)
-def test_paint_shows_the_lowest_nodes_that_are_shown(tree, seed):
-    rng = np.random.default_rng(seed)
-    shown, density = rng.random(tree.size) < 0.5, rng.random(tree.size)
-    image = np.full((SIDE, SIDE), -1.0)
-    painting.paint(tree.first_child, tree.lo, tree.hi, shown, density, image)
-    pixels = rng.integers(0, SIDE, (100, 2))
-    expected = [naive.paint(tree, shown, density, -1.0, pixel) for pixel in pixels]
-    assert np.array_equal(image[pixels[:, 1], pixels[:, 0]], expected, equal_nan=True)

@@ -280,8 +280,7 @@ def _axes(tree: Tree) -> int:
 def _explained(kept: Estimates) -> Floats:
     """What slopes take off the variance of half a leaf, over 1/4: the half has slope / 8 more than half the points."""
     slope = np.empty((0, 1)) if kept.slope is None else kept.slope
-    squares: Floats = np.einsum("vk,vk->v", slope, slope)
-    return squares / (16 * slope.shape[1])
+    return np.asarray(np.einsum("vk,vk->v", slope, slope) / (16 * slope.shape[1]))
 
 
 def _places(full: Tree, kept: Tree) -> Ints:
