@@ -153,7 +153,7 @@ def _measure(
 
     def split(parts: Ints) -> None:
         if order is not None or parts.max(initial=0) > min(domain.side, MOST_PARTS):
-            raise BadInput(f"A box is split into at most {MOST_PARTS} parts an axis, of a cell each; a curve, by cuts.")
+            raise BadInput(f"Boxes are split into {MOST_PARTS} parts an axis at most, and a curve only by cuts.")
         grown = tree.split(parts)
         grow(grown, lambda some: some.split(grown, parts))
 
