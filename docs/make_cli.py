@@ -29,7 +29,10 @@ def render() -> str:
     top = _context(group, "veilmap", None)
     parts = [TOP, _section("veilmap", group, top)]
     for name, command in group.commands.items():
-        parts.append(_section(f"veilmap {name}", command, _context(command, name, top)))
+        context = _context(command, name, top)
+        parts.append(_section(f"veilmap {name}", command, context))
+        for inner, below in getattr(command, "commands", {}).items():
+            parts.append(_section(f"veilmap {name} {inner}", below, _context(below, inner, context)))
     return "\n".join(parts)
 
 

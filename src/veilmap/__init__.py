@@ -25,6 +25,9 @@ _HOME = {
     "HilbertR": "structures",
     "KdTree": "structures",
     "LeafOnly": "budget",
+    "Ledger": "accounts",
+    "LedgerError": "errors",
+    "LedgerWarning": "errors",
     "Levels": "budget",
     "Match": "matching",
     "Method": "method",
@@ -39,13 +42,17 @@ _HOME = {
     "VeilmapError": "errors",
     "Workload": "structures",
     "load": "published",
+    "make_key": "signatures",
     "match": "matching",
     "private_median": "vault",
     "release": "publish",
+    "sign": "signatures",
+    "verify": "signatures",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 if TYPE_CHECKING:
+    from veilmap.accounts import Ledger as Ledger
     from veilmap.answer import Answers as Answers
     from veilmap.budget import Geometric as Geometric
     from veilmap.budget import LeafOnly as LeafOnly
@@ -54,6 +61,8 @@ if TYPE_CHECKING:
     from veilmap.domain import Domain as Domain
     from veilmap.errors import BadInput as BadInput
     from veilmap.errors import BudgetSpent as BudgetSpent
+    from veilmap.errors import LedgerError as LedgerError
+    from veilmap.errors import LedgerWarning as LedgerWarning
     from veilmap.errors import ReleaseFileError as ReleaseFileError
     from veilmap.errors import VeilmapError as VeilmapError
     from veilmap.matching import Match as Match
@@ -65,6 +74,9 @@ if TYPE_CHECKING:
     from veilmap.publish import release as release
     from veilmap.published import Release as Release
     from veilmap.published import load as load
+    from veilmap.signatures import make_key as make_key
+    from veilmap.signatures import sign as sign
+    from veilmap.signatures import verify as verify
     from veilmap.structures import AdaptiveGrid as AdaptiveGrid
     from veilmap.structures import Best as Best
     from veilmap.structures import CellTree as CellTree

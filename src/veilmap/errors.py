@@ -8,6 +8,7 @@ parameters only: never of a count, a coordinate or a rank of the data.
     │   ├── UnreadableInput          data that cannot be opened, is cut short or lacks a column
     │   └── TooLarge                 would not fit in memory
     ├── BudgetSpent                  more epsilon was asked for than is left
+    ├── LedgerError                  a ledger file that cannot be opened or trusted
     ├── ReleaseFileError             a release file that cannot be trusted or understood
     │   ├── NewerVersion             written by a later veilmap
     │   └── Damaged                  cut short or altered
@@ -41,6 +42,14 @@ class TooLarge(BadInput):
 
 class BudgetSpent(VeilmapError):
     """More epsilon was asked for than is left."""
+
+
+class LedgerError(VeilmapError):
+    """A ledger file cannot be opened or trusted."""
+
+
+class LedgerWarning(UserWarning):
+    """Something that a ledger knows, and that its owner should think about."""
 
 
 class ReleaseFileError(VeilmapError):

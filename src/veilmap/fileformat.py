@@ -138,12 +138,14 @@ def _stated_digest(data: bytes | bytearray) -> re.Match[bytes] | None:
     return _DIGEST.match(data, max(data.rfind(CHECKSUM), 0))
 
 
-def put_in_place(path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True) -> None:
+def put_in_place(
+    path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True, mode: int = 0o666
+) -> None:
     """Write beside the place and move: a reader sees the old file, the new one, or none."""
     place = Path(path)
     beside = place.parent / f".veilmap-{uuid.uuid4().hex}.tmp"
     try:
-        with open(beside, "xb") as out:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())

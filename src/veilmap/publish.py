@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
+import os
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from contextvars import Context
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 
+import numpy as np
+
+from veilmap.accounts import Ledger
 from veilmap.amounts import exact_delta, exact_epsilon
 from veilmap.budget import level_shares
 from veilmap.domain import Domain
@@ -21,7 +29,7 @@ from veilmap.privacy import Privacy
 from veilmap.published import Release
 from veilmap.review import Review
 from veilmap.structures import Budget, NodeBudget
-from veilmap.vault import measure, seal
+from veilmap.vault import measure, price_of, seal
 
 _version = cache(version)  # reading it takes longer than a small release
 
@@ -47,6 +55,9 @@ def release(
     unit: object = None,
     max_rows_per_unit: int | None = None,
     allow_nonprivate: bool = False,
+    ledger: str | os.PathLike[str] | Ledger | None = None,
+    dataset: str | None = None,
+    part: str | None = None,
 ) -> Release:
     """Publish points as a differentially private decomposition.
 
@@ -87,6 +98,9 @@ def release(
         many rows of one person are looked at, chosen at random. The noise grows with that number.
     allow_nonprivate
         Let the yardsticks ``kd-pure`` and ``kd-true`` through. What they make says *not private* everywhere.
+    ledger, dataset, part
+        Charge the budget of this data set (or of one of its parts) in this ledger, before the data is looked at. A
+        release that does not fit is refused; one that fails stays charged.
     """
     if not isinstance(domain, Domain):
         raise BadInput(
@@ -100,28 +114,76 @@ def release(
             f"{chosen.name} is a yardstick that publishes something exact, and is not private: take another method, "
             f"or allow_nonprivate=True (--allow-nonprivate) for an experiment on data that is public."
         )
+    account = _account(ledger, dataset, part, chosen)
     chosen = settled(chosen, domain)
     must_fit(chosen, domain)
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
     sealed = seal(points, domain, unit, max_rows_per_unit)
-    review = Review(domain, chosen)
-    noisy = measure(sealed, chosen, total, progress, chance, allow_nonprivate, review)
-    concentrated = sum((charge.rho for charge in noisy.charges), Fraction(0))
-    return Release(
-        domain=domain,
-        method=chosen.to_json(),
-        privacy=Privacy(
-            epsilon=total,
-            ledger=noisy.charges,
-            private=noisy.private,
-            delta=chance,
-            rho=concentrated or None,
-            unit="one row" if unit is None else _protected(unit, max_rows_per_unit),
-        ),
-        estimates=review.estimates(noisy),
-        provenance=provenance(),
-    )
+    receipt = None
+    if account is not None and dataset is not None:
+        _rehearse(chosen, domain, total, chance, max_rows_per_unit)
+        price, amount = price_of(chosen, total, chance, sealed.most_rows)
+        receipt = account.charge(
+            dataset,
+            total,
+            chance or None,
+            what=f"release by {chosen.name}",
+            part=part,
+            unit=None if unit is None else _protected(unit, max_rows_per_unit),
+            rho=amount if price.currency == "rho" else None,
+            method=hashlib.sha256(json.dumps(chosen.to_json(), sort_keys=True).encode()).hexdigest(),
+            files=_files(points),
+        )
+    with receipt or nullcontext():
+        review = Review(domain, chosen)
+        noisy = measure(sealed, chosen, total, progress, chance, allow_nonprivate, review)
+        if receipt is not None and not noisy.private:
+            receipt.note("not private")
+        concentrated = sum((charge.rho for charge in noisy.charges), Fraction(0))
+        return Release(
+            domain=domain,
+            method=chosen.to_json(),
+            privacy=Privacy(
+                epsilon=total,
+                ledger=noisy.charges,
+                private=noisy.private,
+                delta=chance,
+                rho=concentrated or None,
+                unit="one row" if unit is None else _protected(unit, max_rows_per_unit),
+            ),
+            estimates=review.estimates(noisy),
+            provenance=provenance(),
+            receipt=receipt,
+        )
+
+
+def _account(
+    ledger: str | os.PathLike[str] | Ledger | None, dataset: str | None, part: str | None, method: Method
+) -> Ledger | None:
+    if (ledger is None) != (dataset is None) or (part is not None and dataset is None):
+        raise BadInput(
+            "A release is charged to a data set in a ledger: give both or none, ledger= and dataset= "
+            "(--ledger, or VEILMAP_LEDGER, and --dataset)."
+        )
+    if ledger is None:
+        return None
+    if not method.private:
+        raise BadInput(f"{method.name} is not private, and no budget pays for it: leave the ledger out.")
+    return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+
+
+def _rehearse(method: Method, domain: Domain, epsilon: Fraction, delta: Fraction, most_rows: int | None) -> None:
+    """Release no rows at all: a method that fails whatever the data is should fail before it is charged."""
+    nobody = seal(np.zeros((0, domain.dimensions)), domain, None if most_rows is None else np.zeros(0, int), most_rows)
+    # in a context of its own, so that fixed random bits are not used up
+    Context().run(measure, nobody, method, epsilon, delta=delta)
+
+
+def _files(points: object) -> list[str | os.PathLike[str]]:
+    """What is read, if points are in files."""
+    some = points if isinstance(points, (list, tuple)) else [points]
+    return [one for one in some if isinstance(one, (str, os.PathLike))]
 
 
 def _protected(unit: object, most: int | None) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from veilmap import fileformat
+from veilmap.accounts import Receipt
 from veilmap.answer import Answerer, Answers
 from veilmap.domain import Domain
 from veilmap.errors import Damaged
@@ -30,6 +31,7 @@ class Release:
     privacy: Privacy
     estimates: Estimates
     provenance: Mapping[str, str]
+    receipt: Receipt | None = None  # of what it was charged to; not in the file
 
     def count(self, boxes: ArrayLike, confidence: float = 0.95) -> Answers:
         """How many points lie in each box, with error bars.
@@ -72,6 +74,8 @@ class Release:
     def save(self, path: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Write the release to one file; nothing is left behind if that fails."""
         fileformat.write(path, self.nodes, self.header(), self.domain, overwrite)
+        if self.receipt is not None:
+            self.receipt.saved(path)
 
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""

@@ -6,12 +6,14 @@ import csv
 import json
 import os
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilmap.cli import keys, ledger
 from veilmap.cli.matching import EXAMPLE as MATCH_EXAMPLE
 from veilmap.cli.matching import match
 from veilmap.cli.options import (
@@ -33,7 +35,7 @@ from veilmap.cli.options import (
 from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
-from veilmap.errors import BadInput, VeilmapError
+from veilmap.errors import BadInput, LedgerWarning, VeilmapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +110,13 @@ def release(
     ] = False,
     crs: Annotated[str | None, typer.Option("--crs", help="Coordinate system of the axes, like EPSG:4326.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing release.")] = False,
+    book: Annotated[
+        Path | None,
+        typer.Option("--ledger", envvar="VEILMAP_LEDGER", help="The ledger to charge, before the data is looked at."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="The data set that --ledger knows.")] = None,
+    part: Annotated[str | None, typer.Option("--part", help="The part of it that the rows are of.")] = None,
+    sign: Annotated[Path | None, typer.Option("--sign", help="Sign the release with this private key.")] = None,
 ) -> None:
     """Publish a file of points as a private release.
 
@@ -115,6 +124,8 @@ def release(
     domain or with a missing coordinate are dropped. With --unit, whole people are protected and not rows.
     """
     _must_be_free(out, inputs, overwrite)
+    if sign is not None:
+        keys.must_be_ready(sign, out, overwrite)
     import veilmap as vm
     from veilmap.method import DEFAULT_METHOD
 
@@ -138,10 +149,18 @@ def release(
             unit=unit,
             max_rows_per_unit=max_rows_per_unit,
             allow_nonprivate=allow_nonprivate,
+            ledger=book,
+            dataset=dataset,
+            part=part,
         )
         made.save(out, overwrite)
+    signature = None if sign is None else vm.sign(out, sign, overwrite)
     say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
     say(made.privacy.statement())
+    if signature is not None:
+        say(f"Wrote {signature}: hand it out with the release.")
+    if book is not None and dataset is not None:
+        ledger.say_what_is_left(book, dataset, part)
     say(f"Next: veilmap info {out}")
 
 
@@ -171,22 +190,34 @@ def query(
 
 
 @app.command(epilog="Example: veilmap info roads.parquet")
-def info(path: ReleaseArgument, output: FormatOption = Format.TABLE) -> None:
-    """What a release promises, what was spent on what, and what it cannot do."""
+def info(
+    path: ReleaseArgument,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The owner's public key: say whether they signed this file.")
+    ] = None,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """What a release promises, what was spent on what, and what it cannot do.
+
+    With --key, the exit status is 2 unless the signature beside the file is the owner's.
+    """
     import veilmap as vm
 
     found = vm.load(path)
+    signed = keys.statement(path, key)
     if output is not Format.TABLE:
         _warn(found)
     if output is Format.TABLE:
-        _print_info(found, path)
+        _print_info(found, path, signed)
     elif output is Format.JSON:
-        typer.echo(json.dumps(found.header(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({**found.header(), "signature": signed}, indent=2, ensure_ascii=False))
     else:
         print_csv(
             ["what", "mechanism", "epsilon", "rho", "delta"],
             [[c.what, c.mechanism, *map(float, (c.epsilon, c.rho, c.delta))] for c in found.privacy.ledger],
         )
+    if key is not None and not vm.verify(path, key):
+        raise BadInput(f"The signature of {path}: {signed}.")
 
 
 @app.command(epilog='Example: veilmap plan --within 500 --side 0.1 --rows 1e6 --domain "lon=-125:-103,lat=31:49"')
@@ -295,6 +326,9 @@ def _say_what_it_covers(made: Plan) -> None:
 
 app.command(epilog=MATCH_EXAMPLE)(match)
 app.command(epilog=STUDY_EXAMPLE)(reproduce)
+app.add_typer(ledger.app, name="ledger", epilog=ledger.EXAMPLE)
+app.command(epilog=keys.KEY_EXAMPLE)(keys.key)
+app.command(epilog=keys.SIGN_EXAMPLE)(keys.sign)
 
 
 @app.command(epilog="Example: veilmap demo -o demo")
@@ -325,6 +359,7 @@ def demo(
 
 def main() -> None:
     """Run the command line: bad input is one sentence on standard error and exit status 2."""
+    warnings.showwarning = _show_warning
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except _UsageError as error:
@@ -343,6 +378,17 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+
+
+_show_other_warnings = warnings.showwarning
+
+
+def _show_warning(message: Any, category: Any, *where: Any, **more: Any) -> None:
+    """What a ledger warns of is for people, in a sentence."""
+    if issubclass(category, LedgerWarning):
+        typer.echo(f"veilmap: warning: {message}", err=True)
+    else:
+        _show_other_warnings(message, category, *where, **more)
 
 
 def _must_be_free(out: Path, inputs: list[Path], overwrite: bool) -> None:
@@ -448,7 +494,7 @@ def _print_answers(found: Release, asked: Any, answers: Answers, output: Format)
     _warn(found)
 
 
-def _print_info(found: Release, path: Path) -> None:
+def _print_info(found: Release, path: Path, signed: str) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.panel import Panel
@@ -472,6 +518,7 @@ def _print_info(found: Release, path: Path) -> None:
         f"{float(whole.estimate[0]):,.0f}",
         "Made": f"{found.provenance['created']} by {found.provenance['software']}",
         "File": "whole: its checksum fits",
+        "Signature": signed,
     }
     width = max(map(len, facts))
     for name, fact in facts.items():
