@@ -211,11 +211,13 @@ class Ledger:
         """
         amount, chance = exact_epsilon(epsilon), Fraction(0) if delta is None else exact_delta(delta)
         text = _text(what, "What a charge is for", LONGEST_TEXT)
+        part = None if part is None else _name(part, "part")
+        unit = None if unit is None else _text(unit, "A unit", LONGEST_TEXT)
         traces = [(file, trace) for file in files for trace in _traces(file)]
         with self._open() as db:
             account = _account(db, dataset)
             if part is not None and part not in account.parts:
-                known = near_misses(str(part), account.parts) if account.parts else "It is not split."
+                known = near_misses(part, account.parts) if account.parts else "It is not split."
                 raise BadInput(f"{account.name} has no part {part!r}. {known}")
             _must_protect_the_same(account, unit)
             _must_fit(account, part, amount, chance)
@@ -353,11 +355,11 @@ def _elsewhere(
 
 
 def _account(db: sqlite3.Connection, dataset: str) -> Account:
-    name = unicodedata.normalize("NFC", str(dataset))
+    name = _name(dataset, "data set")
     row = db.execute("SELECT unit, created, epsilon, delta FROM datasets WHERE name = ?", (name,)).fetchone()
     if row is None:
         known = near_misses(name, _names(db)) if _names(db) else "There is none yet: 'veilmap ledger create' makes one."
-        raise BadInput(f"The ledger has no data set {name!r:.100}. {known}")
+        raise BadInput(f"The ledger has no data set {name!r}. {known}")
     parts = tuple(part for (part,) in db.execute("SELECT name FROM parts WHERE dataset = ? ORDER BY rowid", (name,)))
     # all charges are read, so that no index can hide one
     charges = db.execute("SELECT dataset, part, epsilon, delta FROM charges NOT INDEXED ORDER BY id").fetchall()

@@ -1,0 +1,705 @@
+"""The ledger of budgets over many releases: exact, never beyond its total, whoever charges and whatever breaks."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from threading import Barrier, Thread
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import veilmap as vm
+from veilmap.accounts import Ledger, Receipt, exact_text, spent
+from veilmap.errors import LedgerError, VaultFailure
+from veilmap.structures import Gate
+from veilmap.testing import fixed_entropy
+
+SQUARE = vm.Domain({"x": (0, 1), "y": (0, 1)})
+POINTS = np.random.default_rng(4).random((300, 2))
+QUAD = {"method": "quad-opt", "height": 2}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger(tmp_path / "office.db")
+    made.create("homes", 1)
+    return made
+
+
+def left(ledger: Ledger, dataset: str = "homes", part: str | None = None) -> Fraction:
+    return ledger.account(dataset).left(part)[0]
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [entry.state for entry in ledger.history()]
+
+
+# --- what adds up -----------------------------------------------------------------------------------------------
+
+prices = st.fractions(min_value="1/1000", max_value=1, max_denominator=1000)
+asked = st.sampled_from([None, "west", "east"])
+
+
+@given(st.lists(st.tuples(asked, prices)))
+def test_spent_is_what_the_worst_placed_unit_has_lost(paid: list[tuple[str | None, Fraction]]) -> None:
+    def lost(home: str | None) -> Fraction:
+        return sum((amount for part, amount in paid if part in (None, home)), Fraction(0))
+
+    assert spent(paid) == max(map(lost, (None, "west", "east")))
+    assert spent(paid, "west") == lost("west")
+    # a near miss: parts that are taken to be one after the other would lose more, and the best placed unit less
+    if {part for part, _ in paid} >= {"west", "east"}:
+        assert min(lost("west"), lost("east")) <= spent(paid) < sum(amount for _, amount in paid)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(asked, prices, st.sampled_from([None, "1/1000000"])), min_size=4, max_size=10))
+def test_whatever_is_charged_nobody_loses_more_than_the_budget(tmp_path_factory, wanted) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "l.db")
+    ledger.create("homes", "1.7", "2/1000000")
+    ledger.split("homes", ["west", "east"])
+    lost = {home: [Fraction(0), Fraction(0)] for home in (None, "west", "east")}
+    for part, epsilon, delta in wanted:
+        homes = [part] if part else [None, "west", "east"]
+        chance = Fraction(delta or 0)
+        fits = all(lost[h][0] + epsilon <= Fraction("1.7") and lost[h][1] + chance <= Fraction("2e-6") for h in homes)
+        try:
+            ledger.charge("homes", epsilon, delta, what="something", part=part)
+        except vm.BudgetSpent:
+            assert not fits
+        else:
+            assert fits
+            for home in homes:
+                lost[home][0] += epsilon
+                lost[home][1] += chance
+    account = ledger.account("homes")
+    assert account.spent() == (max(e for e, _ in lost.values()), max(d for _, d in lost.values()))
+    for part in ("west", "east"):
+        assert account.spent(part) == tuple(lost[part])
+
+
+def test_a_budget_is_spent_to_the_last_digit(ledger: Ledger) -> None:
+    for _ in range(10):
+        ledger.charge("homes", 0.1, what="a tenth")  # as floats, ten tenths are less than 1
+    assert left(ledger) == 0
+    ledger.create("thirds", 1)
+    for _ in range(3):
+        ledger.charge("thirds", Fraction(1, 3), what="a third")
+    with pytest.raises(vm.BudgetSpent, match="thirds has epsilon=0 left, and this costs 1e-06"):
+        ledger.charge("thirds", "0.000001", what="a little")
+
+
+def test_amounts_are_text_of_fractions_in_the_file(ledger: Ledger) -> None:
+    ledger.charge("homes", 0.1, what="a tenth")
+    with sqlite3.connect(ledger.path) as db:
+        assert db.execute("SELECT epsilon, delta, typeof(epsilon) FROM charges").fetchall() == [("1/10", "0", "text")]
+    db.close()
+    assert exact_text(Fraction(1, 10)) == "0.1"
+    assert exact_text(Fraction(1, 3)) == "1/3"
+    assert exact_text(Fraction(10**12 + 1, 10**13)) == f"{10**12 + 1}/{10**13}"  # not rounded
+
+
+def test_what_is_spent_stays_spent_even_by_hand(ledger: Ledger) -> None:
+    ledger.charge("homes", 0.1, what="a tenth")
+    db = sqlite3.connect(ledger.path)
+    for statement in ("DELETE FROM charges", "UPDATE charges SET epsilon = '0'", "UPDATE charges SET part = 'west'"):
+        with pytest.raises(sqlite3.IntegrityError, match="charges stay"):
+            db.execute(statement)
+    db.close()
+
+
+def test_a_delta_is_paid_for_too(ledger: Ledger) -> None:
+    with pytest.raises(vm.BudgetSpent, match="homes has delta=0 left, and this costs 1e-06"):
+        ledger.charge("homes", 0.1, 1e-6, what="Gaussian noise")
+    ledger.create("streets", 1, 1e-5)
+    ledger.charge("streets", 0.1, 1e-6, what="Gaussian noise")
+    assert ledger.account("streets").left() == (Fraction(9, 10), Fraction(9, 10**6))
+
+
+# --- releases ---------------------------------------------------------------------------------------------------
+
+
+def test_a_release_is_charged_before_the_data_is_looked_at_and_noted_when_saved(ledger: Ledger, tmp_path: Path) -> None:
+    seen = []
+    release = vm.release(
+        POINTS, SQUARE, 0.3, **QUAD, ledger=ledger, dataset="homes", progress=lambda part: seen.append(states(ledger))
+    )
+    assert seen[0] == ["begun"]
+    assert states(ledger) == ["made"]
+    assert left(ledger) == Fraction(7, 10)
+    release.save(tmp_path / "a.parquet")
+    release.integers().save(tmp_path / "b.parquet")
+    (entry,) = ledger.history("homes")
+    assert entry.outputs == tuple(
+        hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("a.parquet", "b.parquet")
+    )
+    loaded = vm.load(tmp_path / "a.parquet")
+    assert entry.method == hashlib.sha256(json.dumps(loaded.method, sort_keys=True).encode()).hexdigest()
+    assert (entry.epsilon, entry.delta, entry.rho, entry.unit) == (Fraction(3, 10), 0, None, None)
+    assert loaded.receipt is None
+    assert str(ledger.path).encode() not in (tmp_path / "a.parquet").read_bytes()
+
+
+def test_a_release_beyond_the_budget_is_refused_and_reads_nothing(ledger: Ledger) -> None:
+    vm.release(POINTS, SQUARE, 0.8, **QUAD, ledger=ledger.path, dataset="homes")
+    seen: list[float] = []
+    with pytest.raises(vm.BudgetSpent, match=r"homes has epsilon=0.2 left, and this costs 0.3: ask for less"):
+        vm.release(POINTS, SQUARE, 0.3, **QUAD, ledger=ledger.path, dataset="homes", progress=seen.append)
+    assert seen == []
+    assert len(ledger.history()) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
+def test_a_run_that_fails_stays_charged(ledger: Ledger, error: type[BaseException]) -> None:
+    def interrupt(part: float) -> None:
+        raise error
+
+    with pytest.raises((VaultFailure, KeyboardInterrupt, MemoryError)):
+        vm.release(POINTS, SQUARE, 0.3, **QUAD, ledger=ledger, dataset="homes", progress=interrupt)
+    assert states(ledger) == ["failed"]
+    assert left(ledger) == Fraction(7, 10)
+
+
+IMPOSSIBLE = {
+    "epsilon": {"epsilon": -1},
+    "method": {"method": "quad-optt"},
+    "height": {"method": "quad-opt", "height": 40},
+    "delta": {"delta": 1e-6},
+    "unit": {"unit": np.zeros(300, int)},
+    "axes of a curve": {"method": "hilbert-r", "domain": vm.Domain({"x": (0, 1)}), "points": POINTS[:, :1]},
+    "columns": {"points": POINTS[:, :1]},
+    "file": {"points": "nowhere.csv"},
+    "budget": {"method": vm.Method(structure=vm.Quadtree(height=1), budget=vm.Levels([1]))},
+    "yardstick": {"method": "kd-true", "allow_nonprivate": True},
+    "data set": {"dataset": "home"},
+    "no data set": {"dataset": None},
+    "part": {"part": "west"},
+    "unit of a row": {"unit": np.zeros(300, int), "max_rows_per_unit": 2},
+}
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_what_can_be_refused_without_the_data_costs_nothing(ledger: Ledger, change: dict[str, object]) -> None:
+    asked = {"points": POINTS, "domain": SQUARE, "epsilon": 0.1, "ledger": ledger, "dataset": "homes"} | change
+    with pytest.raises(vm.VeilmapError):
+        vm.release(**asked)
+    assert ledger.history() == ()
+
+
+class Stubborn(vm.Quadtree):
+    """A structure of someone's own, which the gate refuses whatever the data is."""
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
+        gate.refine((3, 0))
+
+
+def test_a_rehearsal_finds_what_fails_without_any_data(ledger: Ledger) -> None:
+    method = vm.Method(structure=Stubborn(height=1))
+    with pytest.raises(vm.BadInput, match="1 or more parts"):
+        vm.release(POINTS, SQUARE, 0.1, method, ledger=ledger, dataset="homes")
+    assert ledger.history() == ()
+
+
+def test_a_release_with_fixed_random_bits_is_charged_and_marked(ledger: Ledger) -> None:
+    with fixed_entropy(3):
+        charged = vm.release(POINTS, SQUARE, 0.1, **QUAD, ledger=ledger, dataset="homes")
+    with fixed_entropy(3):
+        plain = vm.release(POINTS, SQUARE, 0.1, **QUAD)
+    assert states(ledger) == ["not private"]
+    assert left(ledger) == Fraction(9, 10)
+    assert charged.estimates.noisy_count.tolist() == plain.estimates.noisy_count.tolist()  # a rehearsal uses no bits
+
+
+def test_gaussian_noise_is_charged_what_it_states_and_its_rho_is_noted(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.db")
+    ledger.create("homes", 1, 1e-5)
+    release = vm.release(
+        POINTS, SQUARE, 0.5, **QUAD, noise="discrete-gaussian", delta=1e-6, ledger=ledger, dataset="homes"
+    )
+    (entry,) = ledger.history()
+    assert (entry.epsilon, entry.delta) == (Fraction(1, 2), Fraction(1, 10**6))
+    assert entry.rho == release.privacy.rho
+
+
+def test_people_are_charged_to_people_and_rows_to_rows(ledger: Ledger) -> None:
+    ledger.create("trips", 1, unit="person")
+    with pytest.raises(vm.BadInput, match="protects a person, and without a unit one row is protected: give unit="):
+        vm.release(POINTS, SQUARE, 0.1, **QUAD, ledger=ledger, dataset="trips")
+    who = {"unit": np.arange(300) // 3, "max_rows_per_unit": 2}
+    vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=ledger, dataset="trips")
+    with pytest.raises(vm.BadInput, match="protects a row, and with a unit"):
+        vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=ledger, dataset="homes")
+    (entry,) = ledger.history()
+    assert entry.unit == "one unit (2 rows at most)"
+
+
+def test_one_row_of_a_person_may_lose_more_than_the_person() -> None:
+    """Why a budget of rows pays for no release that protects people: the two data sets of proofs/accounts.md."""
+    epsilon = 0.7
+
+    def chance(a: int, b: int) -> float:
+        """To publish counts 0 and 1 of two boxes that hold a and b rows, but for a constant."""
+        return float(np.exp(-epsilon * (abs(0 - a) + abs(1 - b))))
+
+    before = chance(1, 0)  # someone with one row, in the first box; one row of a person is looked at
+    after = (chance(1, 0) + chance(0, 1)) / 2  # they have one row more, in the second box: either is looked at
+    assert epsilon < np.log(after / before) < 2 * epsilon
+
+
+def test_parts_pay_apart_and_the_whole_pays_for_all(ledger: Ledger) -> None:
+    ledger.split("homes", ["west", "east"])
+    for part in ("west", "east"):
+        vm.release(POINTS, SQUARE, 0.6, **QUAD, ledger=ledger, dataset="homes", part=part)
+    assert left(ledger) == left(ledger, part="east") == Fraction(4, 10)
+    vm.release(POINTS, SQUARE, 0.3, **QUAD, ledger=ledger, dataset="homes")
+    with pytest.raises(vm.BudgetSpent, match=r"Part west of homes has epsilon=0.1 left"):
+        vm.release(POINTS, SQUARE, 0.2, **QUAD, ledger=ledger, dataset="homes", part="west")
+    for names in (["north"], ["a", "a"], ["north", "so,uth"]):
+        with pytest.raises(vm.BadInput):
+            ledger.split("homes", names)
+    with pytest.raises(vm.BadInput, match="split into west, east already"):
+        ledger.split("homes", ["young", "old"])
+
+
+# --- the same file under another name ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def points_file(tmp_path: Path) -> Path:
+    path = tmp_path / "points.csv"
+    np.savetxt(path, POINTS, delimiter=",", header="x,y", comments="")
+    return path
+
+
+def test_the_same_file_under_another_name_is_told_of(ledger: Ledger, points_file: Path, tmp_path: Path) -> None:
+    ledger.create("houses", 1)
+    charge = {"what": "something", "files": [points_file]}
+    ledger.charge("homes", 0.1, **charge)
+    ledger.charge("homes", 0.1, **charge)  # says nothing
+    with pytest.warns(vm.LedgerWarning, match="was read for 'homes' before: what is spent on 'houses' adds to that"):
+        ledger.charge("houses", 0.1, **charge)
+    moved = points_file.rename(tmp_path / "other.csv")
+    ledger.create("dwellings", 1)
+    with pytest.warns(vm.LedgerWarning, match=r"other.csv was read for"):
+        ledger.charge("dwellings", 0.1, what="something", files=[moved])
+    moved.write_text("x,y\n0.5,0.5\n")  # another content, at the same place
+    ledger.create("cottages", 1)
+    with pytest.warns(vm.LedgerWarning):
+        ledger.charge("cottages", 0.1, what="something", files=[moved])
+    assert [entry.epsilon for entry in ledger.history()] == [Fraction(1, 10)] * 5  # told, not refused
+
+
+def test_the_same_file_for_two_parts_is_told_of(ledger: Ledger, points_file: Path) -> None:
+    ledger.split("homes", ["west", "east"])
+    charge = {"what": "something", "files": [points_file]}
+    ledger.charge("homes", 0.1, **charge)
+    ledger.charge("homes", 0.1, **charge, part="west")
+    with pytest.warns(vm.LedgerWarning, match="for part 'west' before, and now for 'east': parts must share nobody"):
+        ledger.charge("homes", 0.1, **charge, part="east")
+
+
+def test_the_ledger_holds_nothing_of_the_data(ledger: Ledger, points_file: Path) -> None:
+    vm.release([str(points_file)], SQUARE, 0.1, **QUAD, ledger=ledger, dataset="homes")
+    about, data = points_file.stat(), Path(ledger.path).read_bytes()
+    content = points_file.read_bytes()
+    secrets = [str(points_file), points_file.name, str(about.st_mtime_ns), str(len(content))]
+    secrets += [hashlib.sha256(content).hexdigest(), *content.decode().split()[1:][:50]]
+    for secret in secrets:
+        assert secret.encode() not in data
+    assert hashlib.sha256(content).digest() not in data
+    assert hashlib.sha256(f"place:{points_file}".encode()).digest() not in data  # a hash without the salt
+
+
+# --- files that are no ledger -----------------------------------------------------------------------------------
+
+
+def broken(path: Path, how: str) -> None:
+    if how == "no SQLite file":
+        path.write_text("epsilon,3\n" * 100)
+    elif how == "another SQLite file":
+        db = sqlite3.connect(path)
+        db.execute("CREATE TABLE gpkg_contents (a)")
+        db.commit()
+        db.close()
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "folder":
+        path.mkdir()
+    elif how == "pipe":
+        os.mkfifo(path)
+    else:
+        ledger = Ledger(path)
+        ledger.create("homes", 1)
+        with ledger._open() as db:
+            row = "INSERT INTO charges VALUES (NULL, 'homes', NULL, '', ?, NULL, '1/100', '0', NULL, NULL, 'made')"
+            db.executemany(row, [("x" * 150,)] * 60)
+        if how == "newer":
+            statement = "PRAGMA user_version = 2"
+        elif how == "negative":
+            statement = "INSERT INTO charges VALUES (99, 'homes', NULL, '', '', NULL, '-1/2', '0', NULL, NULL, 'made')"
+        elif how == "no number":
+            statement = "INSERT INTO charges VALUES (99, 'homes', NULL, '', '', NULL, '1/0', '0', NULL, NULL, 'made')"
+        else:
+            data = path.read_bytes()
+            path.write_bytes(data[: len(data) // 2 // 4096 * 4096] if how == "cut short" else flipped(data))
+            return
+        db = sqlite3.connect(path)
+        db.execute(statement)
+        db.commit()
+        db.close()
+
+
+def flipped(data: bytes) -> bytes:
+    """One page of zeros in the middle."""
+    middle = len(data) // 2 // 4096 * 4096
+    return data[:middle] + bytes(4096) + data[middle + 4096 :]
+
+
+BROKEN = {
+    "no SQLite file": "not even a SQLite file",
+    "another SQLite file": "is a SQLite file, but no ledger",
+    "empty": "is a SQLite file, but no ledger",
+    "folder": "is a folder",
+    "pipe": "A ledger is a file",
+    "newer": "written by a later veilmap",
+    "negative": "holds what no veilmap wrote",
+    "no number": "holds what no veilmap wrote",
+    "cut short": "is damaged",
+    "flipped": "is damaged",
+}
+
+
+@pytest.mark.parametrize(("how", "says"), BROKEN.items(), ids=BROKEN)
+def test_a_file_that_is_no_sound_ledger_is_one_sentence(tmp_path: Path, how: str, says: str) -> None:
+    path = tmp_path / "l.db"
+    broken(path, how)
+    before = path.read_bytes() if path.is_file() else None
+    for use in (
+        lambda: Ledger(path).charge("homes", 0.1, what="something"),
+        lambda: Ledger(path).account("homes"),
+        lambda: vm.release(POINTS, SQUARE, 0.1, **QUAD, ledger=path, dataset="homes"),
+    ):
+        with pytest.raises(LedgerError, match=says) as refused:
+            use()
+        assert "\n" not in str(refused.value)
+    if before is not None:
+        assert path.read_bytes() == before
+    if how not in ("empty", "negative", "no number"):
+        with pytest.raises(LedgerError, match=says):
+            Ledger(path).create("others", 1)
+
+
+def test_a_ledger_that_cannot_be_written_is_one_sentence(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda at, *a, **k: connect(at.replace("mode=rw", "mode=ro"), *a, **k))
+    with pytest.raises(LedgerError, match="its folder must be yours to write"):
+        ledger.charge("homes", 0.1, what="something")
+    assert left(ledger) == 1  # it can be read all the same
+
+
+def test_a_ledger_in_use_is_waited_for_and_then_left(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veilmap.accounts.SECONDS_TO_WAIT", 0.05)
+    other = sqlite3.connect(ledger.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(LedgerError, match=r"was in use by others .* nothing was charged"):
+        ledger.charge("homes", 0.1, what="something")
+    other.rollback()
+    receipt = ledger.charge("homes", 0.1, what="something")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.warns(vm.LedgerWarning, match="could not note what was made"):  # what was paid for is not lost
+        receipt.note("made")
+    other.rollback()
+    other.close()
+    assert states(ledger) == ["begun"]
+
+
+@pytest.mark.parametrize("path", ["nowhere/l.db", "missing.db", "", ":memory:", "a\0b", 7])
+def test_a_place_that_is_no_ledger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: object) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(vm.VeilmapError):
+        Ledger(path).charge("homes", 0.1, what="something")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+NAMES = ["", " homes", "homes\n", "a,b", "x" * 81, "\x1b[2J", "\ud800", None, 7]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_short_and_plain(ledger: Ledger, name: object) -> None:
+    with pytest.raises(vm.BadInput, match="The name of a"):
+        ledger.create(name, 1)  # type: ignore[arg-type]
+    with pytest.raises(vm.BadInput, match="The name of a"):
+        ledger.charge(name, 1, what="something")  # type: ignore[arg-type]
+    with pytest.raises(vm.BadInput, match="The name of a part"):
+        ledger.charge("homes", 1, what="something", part=name or "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", " a", "two\nlines", "x" * 201, "\ud800"])
+def test_what_is_noted_is_short_and_plain(ledger: Ledger, text: str) -> None:
+    for more in ({"what": text}, {"what": "something", "unit": text}):
+        with pytest.raises(vm.BadInput, match="letters on one line"):
+            ledger.charge("homes", 1, **more)
+    assert ledger.history() == ()
+
+
+def test_a_budget_is_set_once(ledger: Ledger) -> None:
+    with pytest.raises(vm.BadInput, match="already: a budget is set once"):
+        ledger.create("homes", 5)
+    ledger.create("caf\u00e9", 1)
+    with pytest.raises(vm.BadInput, match="already"):
+        ledger.create("cafe\u0301", 1)  # the same letters, typed otherwise
+    for budget in (0, -1, float("nan"), 101, "much"):
+        with pytest.raises(vm.BadInput, match="epsilon must be"):
+            ledger.create("others", budget)
+    with pytest.raises(vm.BadInput, match="delta is"):
+        ledger.create("others", 1, 1)
+
+
+# --- many processes, and some of them killed --------------------------------------------------------------------
+
+WORKER = """
+import sys
+from veilmap.accounts import Ledger
+from veilmap.errors import BudgetSpent
+ledger, log, attempts, price = Ledger(sys.argv[1]), open(sys.argv[2], "a", buffering=1), int(sys.argv[3]), sys.argv[4]
+for _ in range(attempts):
+    try:
+        receipt = ledger.charge("homes", price, what="an attempt")
+    except BudgetSpent:
+        continue
+    print(receipt.number, file=log)
+print("done", file=log)
+"""
+
+
+def start(ledger: Ledger, log: Path, attempts: int, price: str) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-c", WORKER, str(ledger.path), str(log), str(attempts), price]
+    return subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(Path(vm.__file__).parents[1])})
+
+
+def paid(logs: list[Path]) -> list[int]:
+    lines = [line for log in logs if log.exists() for line in log.read_text().splitlines()]
+    return [int(line) for line in lines if line != "done"]
+
+
+def test_eight_processes_spend_the_last_of_a_budget_once(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.db")
+    ledger.create("homes", "1.005")
+    logs = [tmp_path / f"{k}.log" for k in range(8)]
+    workers = [start(ledger, log, 200, "0.01") for log in logs]
+    assert [worker.wait() for worker in workers] == [0] * 8
+    numbers = paid(logs)
+    assert sorted(numbers) == sorted(entry.number for entry in ledger.history())
+    assert len(numbers) == len(set(numbers)) == 100  # of 1600 attempts; half a price is left and nobody gets it
+    assert left(ledger) == Fraction(1, 200)
+
+
+def test_processes_that_are_killed_spend_what_they_charged_and_no_more(tmp_path: Path) -> None:
+    ledger, pauses = Ledger(tmp_path / "l.db"), np.random.default_rng(5)
+    ledger.create("homes", "1.005")
+    logs = [tmp_path / f"{k}.log" for k in range(8)]
+    killed = 0
+    for target in (10, 30, 50, 70):
+        workers = [start(ledger, log, 200, "0.01") for log in logs]
+        while len(ledger.history()) < target:
+            time.sleep(0.01)
+        for worker in workers:
+            time.sleep(pauses.random() / 50)
+            worker.send_signal(signal.SIGKILL)
+            killed += worker.wait() == -signal.SIGKILL
+    assert killed >= 16  # the others were done
+    midway = len(ledger.history())
+    last = tmp_path / "last.log"
+    assert start(ledger, last, 200, "0.01").wait() == 0
+    numbers = {entry.number for entry in ledger.history()}
+    assert midway <= len(numbers) == 100
+    assert set(paid([*logs, last])) <= numbers  # who was killed after a charge did not come to say so
+    assert left(ledger) == Fraction(1, 200)
+
+
+def in_step(ledger: Ledger, pay: Callable[[Barrier], None]) -> Fraction:
+    """Eight at once go for the last of a budget; what is left of it."""
+    ledger.create("last", "0.01")
+    barrier, refused = Barrier(8), []
+
+    def one() -> None:
+        try:
+            pay(barrier)
+        except vm.BudgetSpent:
+            refused.append(1)
+
+    threads = [Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return left(ledger, "last")
+
+
+def test_looking_and_paying_is_one_step(ledger: Ledger) -> None:
+    def careful(barrier: Barrier) -> None:
+        barrier.wait()
+        ledger.charge("last", "0.01", what="something")
+
+    assert in_step(ledger, careful) == 0
+
+
+def test_looking_first_and_paying_later_would_spend_too_much(ledger: Ledger) -> None:
+    def careless(barrier: Barrier) -> None:
+        if left(ledger, "last") >= Fraction(1, 100):
+            barrier.wait()
+            with ledger._open() as db:
+                db.execute(
+                    "INSERT INTO charges (dataset, at, what, epsilon, delta, state) "
+                    "VALUES ('last', '', '', '1/100', '0', 'begun')"
+                )
+
+    assert in_step(ledger, careless) == Fraction(-7, 100)
+
+
+def test_many_may_make_the_same_ledger_at_once(tmp_path: Path) -> None:
+    ledger, barrier = Ledger(tmp_path / "l.db"), Barrier(8)
+
+    def create(k: int) -> None:
+        barrier.wait()
+        ledger.create(f"set {k}", 1)
+
+    threads = [Thread(target=create, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(account.name for account in ledger.accounts()) == [f"set {k}" for k in range(8)]
+
+
+def test_a_transaction_that_was_cut_off_is_rolled_back(tmp_path: Path) -> None:
+    """A process that dies between its insert and its commit has charged nothing, and hinders nobody."""
+    ledger = Ledger(tmp_path / "l.db")
+    ledger.create("homes", 1)
+    code = (
+        "import os, signal, sys\n"
+        "from veilmap.accounts import Ledger\n"
+        "with Ledger(sys.argv[1])._open() as db:\n"
+        "    db.execute('PRAGMA cache_size = 0')\n"
+        "    for k in range(300):\n"
+        '        db.execute("INSERT INTO charges (dataset, at, what, epsilon, delta, state) '
+        "VALUES ('homes', '', ?, '1/1000', '0', 'begun')\", ('x' * 200,))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(ledger.path)], check=False)
+    assert Path(f"{ledger.path}-journal").exists()  # half of it was on the disk
+    assert ledger.history() == ()
+    ledger.charge("homes", 1, what="all of it")
+
+
+# --- the command line -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[object]:
+    from veilmap.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["veilmap", *map(str, words)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", vm.LedgerWarning)
+            with pytest.raises(SystemExit) as stop:
+                main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
+
+
+RELEASE = ("release", "points.csv", "--domain", "x=0:1,y=0:1", "--method", "quad-opt", "--height", "2")
+
+
+def test_a_ledger_on_the_command_line(run, points_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, _ = run("ledger", "create", "homes", "--epsilon", "1", "--ledger", "l.db")
+    assert (status, "homes may spend epsilon 1, to protect a row" in out) == (0, True)
+    monkeypatch.setenv("VEILMAP_LEDGER", "l.db")
+    assert run("ledger", "split", "homes", "--into", "west, east")[0] == 0
+    status, out, _ = run(*RELEASE, "-o", "a.parquet", "--epsilon", "0.3", "--dataset", "homes")
+    assert status == 0
+    assert "l.db: epsilon 0.7 left for homes." in out
+    assert run(*RELEASE, "-o", "b.parquet", "--epsilon", "0.6", "--dataset", "homes", "--part", "west")[0] == 0
+    status, _, err = run(*RELEASE, "-o", "c.parquet", "--epsilon", "0.6", "--dataset", "homes", "--part", "east")
+    assert (status, err.count("\n"), "warning: points.csv was read for part 'west'" in err) == (0, 1, True)
+    status, _, err = run(*RELEASE, "-o", "d.parquet", "--epsilon", "0.2", "--dataset", "homes")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "homes has epsilon=0.1 left, and this costs 0.2" in err
+    assert not Path("d.parquet").exists()
+    assert run("ledger", "charge", "homes", "--epsilon", "0.1", "--for", "table 3")[:1] == (0,)
+    _, out, _ = run("ledger", "show")
+    for words in ("homes", "part west", "epsilon 1 ", "epsilon 0 "):
+        assert words in out
+    _, out, _ = run("ledger", "show", "homes")
+    digest = hashlib.sha256(Path("a.parquet").read_bytes()).hexdigest()
+    for words in ("release by quad-opt", "saved", "table 3", digest[:12]):
+        assert words in out
+    _, out, _ = run("ledger", "show", "homes", "--format", "json")
+    told = json.loads(out)
+    assert told["datasets"][0]["epsilon_left"] == 0
+    assert [entry["epsilon_exact"] for entry in told["history"]] == ["3/10", "3/5", "3/5", "1/10"]
+    _, out, _ = run("ledger", "show", "homes", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["state"] for row in rows] == ["saved", "saved", "saved", "made"]
+    _, out, _ = run("ledger", "show", "--format", "csv")
+    assert [row["part"] for row in csv.DictReader(io.StringIO(out))] == ["", "west", "east"]
+
+
+def test_whatever_is_wrong_with_the_output_costs_nothing(run, points_file: Path) -> None:
+    run("ledger", "create", "homes", "--epsilon", "1", "--ledger", "l.db")
+    Path("taken.parquet").write_text("something")
+    vm.make_key("k")
+    Path("signed.parquet.sig").write_text("something")
+    paid = ("--epsilon", "0.3", "--ledger", "l.db")
+    for words in (
+        ("-o", "taken.parquet", *paid, "--dataset", "homes"),
+        ("-o", "nowhere/a.parquet", *paid, "--dataset", "homes"),
+        ("-o", "a.parquet", *paid),
+        ("-o", "a.parquet", "--epsilon", "0.3", "--dataset", "homes"),
+        ("-o", "a.parquet", "--epsilon", "0.3", "--part", "west"),
+        ("-o", "a.parquet", *paid, "--dataset", "hoems"),
+        ("-o", "a.parquet", *paid, "--dataset", "homes", "--sign", "k.pub"),
+        ("-o", "a.parquet", *paid, "--dataset", "homes", "--sign", "nothing"),
+        ("-o", "signed.parquet", *paid, "--dataset", "homes", "--sign", "k"),
+    ):
+        status, _, err = run(*RELEASE, *words)
+        assert (status, err.count("\n")) == (2, 1), words
+    assert Ledger("l.db").history() == ()
+    assert not Path("a.parquet").exists()
+
+
+def test_ledger_alone_says_what_it_can_do(run) -> None:
+    status, out, _ = run("ledger")
+    assert status == 0
+    for word in ("create", "split", "charge", "show"):
+        assert word in out
+
+
+def test_a_receipt_notes_once(ledger: Ledger) -> None:
+    with pytest.raises(ZeroDivisionError), ledger.charge("homes", 0.1, what="a median") as receipt:
+        _ = 1 / 0
+    receipt.note("made")
+    with ledger.charge("homes", 0.1, what="another") as other:
+        assert isinstance(other, Receipt)
+    assert states(ledger) == ["failed", "made"]
