@@ -457,6 +457,11 @@ def test_what_is_noted_is_short_and_plain(ledger: Ledger, text: str) -> None:
     assert ledger.history() == ()
 
 
+@pytest.mark.parametrize("unit", ["row", "rows", "Row"])
+def test_a_row_is_a_row(ledger: Ledger, unit: str) -> None:
+    assert ledger.create("others", 1, unit=unit).unit == "row"
+
+
 def test_a_budget_is_set_once(ledger: Ledger) -> None:
     with pytest.raises(vm.BadInput, match="already: a budget is set once"):
         ledger.create("homes", 5)

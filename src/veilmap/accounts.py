@@ -151,6 +151,7 @@ class Ledger:
             Whom the budget protects: ``row``, or a word for what all releases must then be made with ``unit=`` for.
         """
         name, whom, total = _name(dataset, "data set"), _name(unit, "unit"), exact_epsilon(epsilon)
+        whom = ROW if whom.lower() in (ROW, "rows") else whom
         chance = Fraction(0) if delta is None else exact_delta(delta)
         with self._open(create=True) as db:
             if name in _names(db):

@@ -204,20 +204,20 @@ def info(
     import veilmap as vm
 
     found = vm.load(path)
-    signed = keys.statement(path, key)
+    signed = keys.look(path, key)
     if output is not Format.TABLE:
         _warn(found)
     if output is Format.TABLE:
-        _print_info(found, path, signed)
+        _print_info(found, path, signed.statement)
     elif output is Format.JSON:
-        typer.echo(json.dumps({**found.header(), "signature": signed}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({**found.header(), "signature": signed.statement}, indent=2, ensure_ascii=False))
     else:
         print_csv(
             ["what", "mechanism", "epsilon", "rho", "delta"],
             [[c.what, c.mechanism, *map(float, (c.epsilon, c.rho, c.delta))] for c in found.privacy.ledger],
         )
-    if key is not None and not vm.verify(path, key):
-        raise BadInput(f"The signature of {path}: {signed}.")
+    if key is not None and not signed:
+        raise BadInput(f"The signature of {path}: {signed.statement}.")
 
 
 @app.command(epilog='Example: veilmap plan --within 500 --side 0.1 --rows 1e6 --domain "lon=-125:-103,lat=31:49"')

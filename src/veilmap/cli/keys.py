@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veilmap.cli.options import ReleaseArgument
 from veilmap.cli.show import say
 from veilmap.errors import BadInput
+
+if TYPE_CHECKING:
+    from veilmap.signatures import Verification
 
 KEY_EXAMPLE = "Example: veilmap key statistics-office.key"
 SIGN_EXAMPLE = "Example: veilmap sign roads.parquet --key statistics-office.key"
@@ -49,11 +52,11 @@ def must_be_ready(private: Path, path: Path, overwrite: bool) -> None:
         raise BadInput(f"{signature_place(path)} exists already: add --overwrite, or move it away.")
 
 
-def statement(path: Path, public: Path | None) -> str:
+def look(path: Path, public: Path | None) -> Verification:
     """What can be said of the signature of a release."""
-    from veilmap.signatures import signature_place, verify
+    from veilmap.signatures import Verification, signature_place, verify
 
     if public is not None:
-        return verify(path, public).statement
+        return verify(path, public)
     there = signature_place(path).exists()
-    return f"not checked: give --key, and {signature_place(path)} is compared with it" if there else "none"
+    return Verification(False, f"not checked: give --key to check {signature_place(path)}" if there else "none")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,8 @@ from veilmap.cli.options import DatasetArgument, EpsilonOption, FormatOption, Le
 from veilmap.cli.show import Format, print_csv, print_table, say
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from veilmap.accounts import Account, Entry
 
 EXAMPLE = "Example: veilmap ledger show --ledger office.db"
@@ -185,6 +186,8 @@ def _amounts(epsilon: Fraction, delta: Fraction | None) -> str:
 
 def _text(value: object) -> object:
     """As a cell of a CSV file: amounts exactly."""
+    from fractions import Fraction
+
     from veilmap.accounts import exact_text
 
     if isinstance(value, tuple):
@@ -194,6 +197,8 @@ def _text(value: object) -> object:
 
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:
     """As JSON: amounts as numbers, and beside them exactly."""
+    from fractions import Fraction
+
     out: dict[str, Any] = {}
     for name, value in row.items():
         exact = isinstance(value, Fraction)
