@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import veilmap as vm
 from veilmap.accounts import Ledger, Receipt, exact_text, spent
 from veilmap.errors import LedgerError, VaultFailure
+from veilmap.method import METHODS
 from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
 
@@ -213,6 +214,12 @@ def test_a_rehearsal_finds_what_fails_without_any_data(ledger: Ledger) -> None:
     with pytest.raises(vm.BadInput, match="1 or more parts"):
         vm.release(POINTS, SQUARE, 0.1, method, ledger=ledger, dataset="homes")
     assert ledger.history() == ()
+
+
+@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if method.private])
+def test_every_method_can_be_rehearsed_and_paid_for(ledger: Ledger, method: str) -> None:
+    vm.release(POINTS, SQUARE, 0.5, method, ledger=ledger, dataset="homes")
+    assert states(ledger) == ["made"]
 
 
 def test_a_release_with_fixed_random_bits_is_charged_and_marked(ledger: Ledger) -> None:
