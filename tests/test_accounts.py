@@ -245,14 +245,13 @@ def test_gaussian_noise_is_charged_what_it_states_and_its_rho_is_noted(tmp_path:
 
 def test_people_are_charged_to_people_and_rows_to_rows(ledger: Ledger) -> None:
     ledger.create("trips", 1, unit="person")
-    with pytest.raises(vm.BadInput, match="protects a person, and without a unit one row is protected: give unit="):
+    with pytest.warns(vm.LedgerWarning, match="takes every row for one person: if some have more rows, protect them"):
         vm.release(POINTS, SQUARE, 0.1, **QUAD, ledger=ledger, dataset="trips")
     who = {"unit": np.arange(300) // 3, "max_rows_per_unit": 2}
     vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=ledger, dataset="trips")
     with pytest.raises(vm.BadInput, match="protects a row, and with a unit"):
         vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=ledger, dataset="homes")
-    (entry,) = ledger.history()
-    assert entry.unit == "one unit (2 rows at most)"
+    assert [entry.unit for entry in ledger.history()] == [None, "one unit (2 rows at most)"]
 
 
 def test_one_row_of_a_person_may_lose_more_than_the_person() -> None:

@@ -148,7 +148,8 @@ class Ledger:
         epsilon, delta
             All that may ever be spent on it. Without a ``delta``, releases must have a pure promise.
         unit
-            Whom the budget protects: ``row``, or a word for what all releases must then be made with ``unit=`` for.
+            Whom the budget protects: ``row``, or a word for those who may have many rows. Releases are then made with
+            ``unit=``; one without it is charged with a warning, since it holds only where everyone has one row.
         """
         name, whom, total = _name(dataset, "data set"), _name(unit, "unit"), exact_epsilon(epsilon)
         whom = ROW if whom.lower() in (ROW, "rows") else whom
@@ -229,8 +230,8 @@ class Ledger:
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'begun')",
                 (*values, None if rho is None else str(rho), method),
             ).lastrowid
-        if found:
-            warnings.warn(found, LedgerWarning, stacklevel=3)
+        for doubt in filter(None, (found, _one_row_each(account, unit))):
+            warnings.warn(doubt, LedgerWarning, stacklevel=3)
         return Receipt(self, int(number or 0))
 
     def accounts(self) -> tuple[Account, ...]:
@@ -316,16 +317,21 @@ def exact_text(amount: Fraction) -> str:
 
 def _must_protect_the_same(account: Account, unit: str | None) -> None:
     """Promises for rows and for people do not add up: see the proof."""
-    if account.unit != ROW and unit is None:
-        raise BadInput(
-            f"The budget of {account.name} protects a {account.unit}, and without a unit one row is protected: "
-            f"give unit= and max_rows_per_unit= (--unit and --max-rows-per-unit)."
-        )
     if account.unit == ROW and unit is not None:
         raise BadInput(
             f"The budget of {account.name} protects a row, and with a unit a release protects {unit}: leave the unit "
             f"out, or create a data set for it with unit='person' (--unit person)."
         )
+
+
+def _one_row_each(account: Account, unit: str | None) -> str | None:
+    """A budget of people pays for a release of rows where everyone has one row, which only the owner knows."""
+    if account.unit == ROW or unit is not None:
+        return None
+    return (
+        f"The budget of {account.name} protects a {account.unit}, and this takes every row for one {account.unit}: if "
+        f"some have more rows, protect them with unit= and max_rows_per_unit= (--unit and --max-rows-per-unit)."
+    )
 
 
 def _traces(file: str | os.PathLike[str]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def create(
         str | None, typer.Option("--delta", help="The same for delta; without it promises must be pure.")
     ] = None,
     unit: Annotated[
-        str, typer.Option("--unit", help="Whom the budget protects: row; or person, and releases then need --unit.")
+        str, typer.Option("--unit", help="Whom the budget protects: row; or person, for releases with --unit.")
     ] = "row",
 ) -> None:
     """Give a data set a budget, once and for all. The ledger is made if there is none."""
