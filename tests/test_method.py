@@ -113,7 +113,7 @@ def test_json_names_each_part_and_its_configuration():
     record = Method(structure=Quadtree(2), budget=Levels([1, 0, 0.5]), prune_below=8).to_json()
     assert record == {
         "name": "custom",
-        "structure": {"name": "quadtree", "configuration": {"height": 2}},
+        "structure": {"name": "quadtree", "configuration": {"height": 2, "check": "0"}},
         "budget": {"name": "levels", "configuration": {"shares": ["1", "0", "1/2"]}},
         "noise": "discrete-laplace",
         "estimate": "least-squares",
@@ -413,5 +413,5 @@ def test_best_shares_its_budget_out_itself(budget):
 def test_an_option_that_nobody_has_is_refused_with_what_there_is():
     with pytest.raises(BadInput, match=r"^best has no foo to set: leave it out\.$"):
         named("best", options={"foo": 2})
-    with pytest.raises(BadInput, match=r"^quad-opt has no foo to set: leave it out, or it has height\.$"):
+    with pytest.raises(BadInput, match=r"^quad-opt has no foo to set: leave it out, or it has height, check\.$"):
         named("quad-opt", options={"foo": 2})

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, VaultFailure
 from veilmap.intervals import sides
 from veilmap.kernels.counting import tally_grid
-from veilmap.method import METHODS, Method, Noise
+from veilmap.method import METHODS, Method, Noise, named
 from veilmap.review import SLABS, Review, grids, learn, predicted
 from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
@@ -198,6 +199,7 @@ def test_grids_are_slabs_and_cubes_within_the_domain(axes: int) -> None:
     assert len(grids(wide, 1000)) == axes + (axes > 1)
     assert max(max(parts) for parts in grids(Domain({"x": (0, 1)}, bits=2), 5)) == 4
     assert max(max(parts) for parts in grids(wide, 10**6)) <= SLABS
+    assert all(n % 2 for size in (1000, 10**6) for parts in grids(wide, size) for n in parts)
 
 
 def test_misses_as_predicted_leave_error_bars_alone_and_larger_ones_stretch_them() -> None:
@@ -239,3 +241,38 @@ def test_ties_that_noisy_counts_do_not_show_are_found() -> None:
     assert tied is not None
     assert even is not None
     assert tied.across[0] > 2 * even.across[0]
+
+
+@pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid"])
+def test_other_methods_are_checked_when_they_are_told_to(name: str) -> None:
+    """It is paid for out of the same budget, and without it nothing changes."""
+    domain = Domain({"x": (0, 1), "y": (0, 1)})
+    more = vm.release(POINTS, domain, 1, name, height=3, options={"check": "0.01"})
+    assert more.estimates.borders is not None
+    assert more.privacy.ledger[-1].epsilon == Fraction(1, 100)
+    assert sum(charge.epsilon for charge in more.privacy.ledger) == 1
+    usual = vm.release(POINTS, domain, 1, name, height=3)
+    assert usual.estimates.borders is None
+    assert "how far off answers are" not in [charge.what for charge in usual.privacy.ledger]
+
+
+def test_a_stream_that_can_be_read_but_once_is_checked_as_well() -> None:
+    domain = Domain({"x": (0, 1), "y": (0, 1)})
+    table = pa.table({"x": POINTS[:, 0], "y": POINTS[:, 1]})
+    made = []
+    for points in (POINTS, table.to_reader()):
+        with fixed_entropy(6):
+            made.append(vm.release(points, domain, 1, "quad-opt", height=4, options={"check": "0.01"}))
+    assert made[0].estimates.borders == made[1].estimates.borders
+
+
+@pytest.mark.parametrize("share", [1, -0.1, "much", True])
+def test_a_check_takes_a_part_of_the_budget(share: object) -> None:
+    for name in ("quad-opt", "kd-standard"):
+        with pytest.raises(BadInput, match="share of the check"):
+            named(name, options={"check": share})
+
+
+def test_a_curve_cannot_be_checked() -> None:
+    with pytest.raises(BadInput, match="curve"):
+        named("hilbert-r", options={"check": "0.01"})

@@ -12,8 +12,7 @@ from veilmap.budget import LeafOnly, LevelBudget
 from veilmap.errors import BadInput
 from veilmap.kernels.grids import cut_boxes, summed_area
 from veilmap.structures.gate import Budget, Gate
-from veilmap.structures.kdtree import exact_share
-from veilmap.structures.quadtree import whole_height
+from veilmap.structures.given import exact_share, whole_height
 
 GRID_CELLS, MOST_CELLS = 2**16, 2**26  # by default, and at all
 SURE = 0.0  # standard deviations more than noise and chance explain that do not make a box uneven

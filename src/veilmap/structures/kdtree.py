@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
@@ -10,11 +9,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.amounts import exact_number
 from veilmap.domain import KEY_BITS, Domain
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures.gate import Budget, Gate, count_levels
-from veilmap.structures.quadtree import whole_height
+from veilmap.structures.given import exact_rate, exact_share, whole_height
 from veilmap.tree import Tree
 
 MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean", "exact")
@@ -35,7 +33,8 @@ class KdTree:
     ``fanout=2`` every single cut makes a counted level. ``switch`` says how many counted levels have medians,
     ``"all"`` or ``"half"`` of them or a number; below them boxes are cut in the middle. Medians take
     ``median_share`` of the budget, the same for each cut on a path. With ``sample``, a rate, they are those of a
-    random sample of the rows, one for the whole tree.
+    random sample of the rows, one for the whole tree. ``check`` is the part of the budget that answers are checked
+    with, for their error bars.
     """
 
     height: int | None = None
@@ -44,6 +43,7 @@ class KdTree:
     median_share: Fraction = Fraction(3, 10)
     median: str = "exponential"
     sample: Fraction | None = None
+    check: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         if self.height is not None:
@@ -59,6 +59,7 @@ class KdTree:
         if self.median not in MEDIANS:
             raise BadInput(f"A kd-tree has no {self.median!r} medians. {near_misses(str(self.median), MEDIANS)}")
         object.__setattr__(self, "median_share", exact_share(self.median_share))
+        object.__setattr__(self, "check", exact_share(self.check, "check"))
         if self.sample is not None:
             object.__setattr__(self, "sample", exact_rate(self.sample))
             if self.median == "exact":
@@ -85,6 +86,8 @@ class KdTree:
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes, height = gate.domain.dimensions, self.settled(gate.domain).height or 0
+        kept = epsilon * self.check
+        epsilon -= kept
         step = 1 if self.fanout == 2 else axes  # cuts from one counted level to the next
         with_medians = {"all": height, "half": height // 2}.get(str(self.switch), self.switch)
         by_median = step * min(int(with_medians), height) if self.median_share else 0
@@ -101,6 +104,8 @@ class KdTree:
             else:
                 gate.cut(axis, middles(gate.tree(), axis), None)
         count_levels(gate, epsilon - medians, budget, step)
+        if kept:
+            gate.check(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ class HilbertR(KdTree):
 
     def __post_init__(self) -> None:
         KdTree.__post_init__(self)
+        if self.check:
+            raise BadInput(f"Answers along a curve cannot be checked, got check={self.check}: leave it out.")
         if self.order is not None and not (type(self.order) is int and 1 <= self.order <= KEY_BITS // 2):
             raise BadInput(f"The order of a Hilbert curve is 1 to {KEY_BITS // 2}, got {self.order!r}.")
 
@@ -124,23 +131,3 @@ class HilbertR(KdTree):
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         gate.follow(min(18, gate.domain.bits) if self.order is None else self.order)
         KdTree.grow(self, gate, epsilon, budget)
-
-
-def exact_share(share: object, of: str = "medians") -> Fraction:
-    """A part of a budget, from 0 to 1 and not all of it."""
-    return _between(share, f"The share of the {of} is a number from 0 to below 1", lambda x: 0 <= x < 1)
-
-
-def exact_rate(rate: object) -> Fraction:
-    """The rate of a sample."""
-    return _between(rate, "The rate of a sample is a number above 0, up to 1", lambda x: 0 < x <= 1)
-
-
-def _between(value: object, rule: str, fits: Callable[[Fraction], bool]) -> Fraction:
-    try:
-        exact = exact_number(value)
-    except ValueError:
-        exact = Fraction(-1)
-    if isinstance(value, bool) or not fits(exact):
-        raise BadInput(f"{rule}, got {value!r}.")
-    return exact

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilmap.budget import LeafOnly, LevelBudget
 from veilmap.structures.gate import Budget, Gate
-from veilmap.structures.kdtree import exact_share
+from veilmap.structures.given import exact_share
 
 
 @dataclass(frozen=True, slots=True)

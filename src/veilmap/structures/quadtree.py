@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
-from veilmap.errors import BadInput
 from veilmap.structures.gate import Budget, Gate, count_levels
+from veilmap.structures.given import exact_share, whole_height
 
 MOST_LEAVES_TO_CHOOSE_FROM = 2**22  # what an owner who gave no height has memory for, surely
 ROOT_SHARE = Fraction(1, 50)
-
-
-def whole_height(height: object) -> int:
-    """A height that a caller gave, as a plain number."""
-    try:
-        whole = -1 if isinstance(height, bool) else operator.index(height)  # type: ignore[arg-type]
-    except TypeError:
-        whole = -1
-    if whole < 0:
-        raise BadInput(f"The height of a tree is a whole number, 0 or more, got {height!r}.")
-    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +18,21 @@ class Quadtree:
     """A complete tree of fanout 2^d; a quadtree in the plane, an octree in space.
 
     Without a ``height`` it takes one that balances noise and detail for the root's noisy count, which
-    comes first and pays for the choice.
+    comes first and pays for the choice. ``check`` is the part of the budget that answers are checked with, for their
+    error bars.
     """
 
     height: int | None = None
-    stages: ClassVar[int] = 1
+    check: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         if self.height is not None:
             object.__setattr__(self, "height", whole_height(self.height))
+        object.__setattr__(self, "check", exact_share(self.check, "check"))
+
+    @property
+    def stages(self) -> int:
+        return 2 if self.check else 1  # rows are counted, and then looked at again
 
     def nodes(self, dimensions: int) -> int:
         height = self._finest(dimensions) if self.height is None else self.height
@@ -49,7 +42,8 @@ class Quadtree:
         return int(math.log2(MOST_LEAVES_TO_CHOOSE_FROM)) // dimensions
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
-        axes = gate.domain.dimensions
+        axes, kept = gate.domain.dimensions, epsilon * self.check
+        epsilon -= kept
         finest = min(gate.domain.bits, self._finest(axes))
         for _ in range(finest if self.height is None else self.height):
             gate.refine((2,) * axes)
@@ -59,6 +53,8 @@ class Quadtree:
             rows = int(gate.count(0, first)[0])
             gate.shorten(self.choose(rows, gate.sharpness(epsilon), finest, axes))
         count_levels(gate, epsilon, budget, 1, first)
+        if kept:
+            gate.check(kept)
 
     def choose(self, rows: int, epsilon: float, finest: int, axes: int) -> int:
         """Cells a side = (rows · ε / 4)^(2 / (d + 2)): the error of cut cells and of their noise in balance.
