@@ -315,6 +315,23 @@ def test_neighbours_in_stripes_err_alike():
     assert 1 <= alike[1] < 3
 
 
+def test_neighbours_in_planes_err_alike_in_both_directions():
+    """Leaves on a side of a box in space have neighbours all around: their company is that of two lines, multiplied."""
+    rng = np.random.default_rng(9)
+    points = rng.random((80_000, 3))
+    points[:, 0] = np.floor(points[:, 0] * 40) / 40
+    seen = Evidence.of(released(points, epsilon=5, height=4).estimates)
+    likeness = learned.alike(seen, learned_of(seen))
+    assert likeness.shape == (2,)
+    each = [learned.company_of(likeness[k : k + 1], False) for k in range(2)]
+    assert min(each) > 1.5
+    assert learned.company_of(likeness, False) == pytest.approx(each[0] * each[1])
+
+
+def test_a_line_has_no_neighbours_on_a_border():
+    assert learned.company_of(np.ones(0), False) == learned.company_of(np.ones(0), True) == 1
+
+
 # Intervals
 
 

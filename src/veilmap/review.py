@@ -25,9 +25,11 @@ from veilmap.vault import NoisyTree
 
 Floats = NDArray[np.float64]
 
-SLABS, CUBES = 101, 529
-"""Boxes of a grid, about: no divisor of what trees are cut into, so that leaves are cut anywhere."""
-WORK = 2**21
+SLABS = 101
+CUBES = {2: 23, 3: 11, 4: 5}
+"""Boxes of a grid: across one axis, and a side, by axes, 3 for more. They are odd, so that leaves are cut anywhere:
+trees are often cut into halves."""
+WORK = 2**23
 """Boxes times nodes, about, of one grid, where there are many axes."""
 MEAN = 0.77
 """Of the size of errors, in standard deviations: 0.8 for normal ones, and less where a few are large."""
@@ -76,8 +78,9 @@ class Review:
 def grids(domain: Domain, nodes: int) -> list[Parts]:
     """Slabs across each axis, and cubes, the same where there is one axis; fewer of them where there are many axes."""
     axes = domain.dimensions
-    most = CUBES if axes <= 3 else max(WORK // nodes, 7)
-    each, slab = min(max(round(min(CUBES, most) ** (1 / axes)), 2), domain.side), min(SLABS, most, domain.side)
+    most = SLABS if axes <= 3 else min(max(WORK // nodes, 7), SLABS)
+    slab = min(most - 1 + most % 2, domain.side)
+    each = min(CUBES.get(axes, 3) if most == SLABS else 3, domain.side)
     slabs: list[Parts] = [tuple(slab if k == a else 1 for k in range(axes)) for a in range(axes)]
     return slabs if axes == 1 else [*slabs, (each,) * axes]
 

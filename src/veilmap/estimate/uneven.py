@@ -118,22 +118,29 @@ def unevenness(full: Estimates, kept: Estimates) -> Floats:
     return out
 
 
-def company_of(likeness: float, slopes: bool) -> float:
-    """By how much the unevenness of a leaf is more because its neighbours on a query's border err like it."""
+def company_of(likeness: Floats, slopes: bool) -> float:
+    """By how much the unevenness of a leaf is more because its neighbours on a query's border err like it.
+
+    A border has one direction less than there are axes. Neighbours in all of them err alike, and those of neighbours.
+    """
     if slopes:
-        return min(1 + WITH_SLOPES * (likeness - 1), MOST)
-    return min(1 + SHARED * (min(likeness, PLAIN) - 1) + max(likeness - PLAIN, 0), MOST)
+        each = 1 + WITH_SLOPES * (likeness - 1)
+    else:
+        each = 1 + SHARED * (np.minimum(likeness, PLAIN) - 1) + np.maximum(likeness - PLAIN, 0)
+    return float(np.prod(np.minimum(each, MOST)))
 
 
-def alike(seen: Evidence, rho: Correlation) -> float:
-    """The variance of a border's error over the sum of its leaves' variances, because neighbours err alike.
+def alike(seen: Evidence, rho: Correlation) -> Floats:
+    """The variance of a line's error over the sum of its leaves' variances, because neighbours err alike.
 
-    Learned from pairs of siblings along lines: D of one pair times D of the next is free of noise on average.
+    One for each direction of a border. Learned from pairs of siblings along lines: D of one pair times D of the next is
+    free of noise on average.
     """
     axes = _axes(seen.tree)
-    if axes < 2 or seen.tree.height < 1:
-        return 1.0
-    return float(np.mean([_alike_across(seen, rho, axis, (axis + 1) % axes) for axis in range(axes)]))
+    if seen.tree.height < 1:
+        return np.ones(axes - 1)
+    each = [[_alike_across(seen, rho, axis, (axis + k) % axes) for axis in range(axes)] for k in range(1, axes)]
+    return np.array([np.mean(of) for of in each])
 
 
 def _alike_across(seen: Evidence, rho: Correlation, axis: int, along: int) -> float:
