@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -389,6 +390,30 @@ def test_one_draw_of_noise_is_covered(confidence):
         assert beyond(epsilon, away) <= 1 - confidence
         enough.append(beyond(epsilon, away - 1) <= 1 - confidence)
     assert not all(enough)  # the near miss: a count less
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.99])
+def test_one_draw_of_gaussian_noise_is_covered_and_needs_less_than_one_of_laplace(confidence):
+    none, enough, at = np.zeros(1), [], np.arange(-400, 401)
+    for sigma in np.geomspace(0.5, 40, 100):
+        weight = np.exp(-(at**2) / (2 * sigma**2))
+        variance = np.array([weight @ at**2 / weight.sum()])
+        away = half_widths(none, variance, none, none, confidence, gaussian=True)[0]
+        assert weight[np.abs(at) <= away].sum() >= confidence * weight.sum()
+        enough.append(weight[np.abs(at) <= away - 1].sum() >= confidence * weight.sum())
+        assert confidence < 0.95 or away < half_widths(none, variance, none, none, confidence)[0]
+    assert not all(enough)  # the near miss: a count less
+
+
+def test_a_release_with_gaussian_noise_has_its_intervals(tmp_path):
+    made = released(even(), epsilon=1, height=4, noise="discrete-gaussian", delta=1e-9)
+    made.save(tmp_path / "r.parquet")
+    for release in (made, vm.load(tmp_path / "r.parquet")):
+        got = release.count([[0.25, 0.25, 0.5, 0.5]])
+        away = half_widths(got.estimate, *got._parts, 0.95, gaussian=True)
+        assert got.high - got.estimate == pytest.approx(away)
+        assert pickle.loads(pickle.dumps(got)).high == got.high
+        assert repr(got).endswith(f"± {away[0]:.3g}>")
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e4), st.floats(0.01, 0.99))

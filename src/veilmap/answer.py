@@ -46,6 +46,7 @@ class Answers:
     estimate: Floats
     confidence: float
     _errors: Callable[[slice], Errors]  # of the answers in a slice
+    _gaussian: bool  # whether the noise is
 
     @cached_property
     def _parts(self) -> Errors:
@@ -57,7 +58,7 @@ class Answers:
 
     @cached_property
     def _half(self) -> Floats:
-        return half_widths(self.estimate, *self._parts, self.confidence)
+        return half_widths(self.estimate, *self._parts, self.confidence, self._gaussian)
 
     @cached_property
     def low(self) -> Floats:
@@ -68,19 +69,19 @@ class Answers:
         return frozen(np.maximum(self.estimate + self._half, 0))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _written_out, (self.estimate, self.confidence, *self._parts)
+        return _written_out, (self.estimate, self.confidence, self._gaussian, *self._parts)
 
     def __repr__(self) -> str:
         some, more = self.estimate[:SHOWN], len(self.estimate) - SHOWN
-        away = half_widths(some, *self._errors(slice(SHOWN)), self.confidence)
+        away = half_widths(some, *self._errors(slice(SHOWN)), self.confidence, self._gaussian)
         each = [f"{e:.6g} ± {r:.3g}" for e, r in zip(some, away, strict=True)]
         rest = [f"{more} more"] if more > 0 else []
         return f"<Answers at {100 * self.confidence:g} % confidence: {', '.join(each + rest) or 'none'}>"
 
 
-def _written_out(estimate: Floats, confidence: float, *errors: Floats) -> Answers:
+def _written_out(estimate: Floats, confidence: float, gaussian: bool, *errors: Floats) -> Answers:
     """Answers whose errors are known."""
-    return Answers(frozen(estimate), confidence, lambda some: Errors(*(part[some] for part in errors)))
+    return Answers(frozen(estimate), confidence, lambda some: Errors(*(part[some] for part in errors)), gaussian)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,7 @@ class Answerer:
     domain: Domain
     nodes: Estimates
     consistent: bool
+    gaussian: bool = False
 
     def count(self, boxes: ArrayLike, confidence: float) -> Answers:
         quantiles(confidence)  # refuses what is no confidence, before any work
@@ -98,9 +100,10 @@ class Answerer:
     def within(self, queries: Floats, confidence: float) -> Answers:
         """The same of boxes that are given as parts of the domain."""
         if self.consistent:
-            return Answers(frozen(self._estimates(queries)), confidence, partial(self._consistent_errors, queries))
+            errors = partial(self._consistent_errors, queries)
+            return Answers(frozen(self._estimates(queries)), confidence, errors, self.gaussian)
         estimate, variance = self._walk(queries, self.nodes.noise_variance)
-        return Answers(frozen(estimate), confidence, partial(self._other_errors, queries, variance))
+        return Answers(frozen(estimate), confidence, partial(self._other_errors, queries, variance), self.gaussian)
 
     # Estimates
 

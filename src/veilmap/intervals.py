@@ -45,14 +45,17 @@ def sides(queries: Floats) -> Floats:
     return out
 
 
-def half_widths(estimate: Floats, noise_variance: Floats, uneven: Floats, cut: Floats, confidence: float) -> Floats:
+def half_widths(
+    estimate: Floats, noise_variance: Floats, uneven: Floats, cut: Floats, confidence: float, gaussian: bool = False
+) -> Floats:
     """How far the intervals of answers go to either side.
 
     One draw of Laplace noise has heavier tails at 95 % than a normal variable (2.12 standard errors against 1.96), and
-    it is a whole number, so that one more may be needed to reach the confidence. Both wear off where a query cuts
+    noise is a whole number, so that one more may be needed to reach the confidence. Both wear off where a query cuts
     leaves: then many draws are added up, in parts.
     """
     normal, laplace = quantiles(confidence)
+    laplace = normal if gaussian else laplace
     variance = spread_of(noise_variance, uneven, cut)
     single = np.divide(noise_variance, variance, out=np.zeros_like(variance), where=variance > 0) / (1 + cut / 3)
     multiplier = normal + max(laplace - normal, 0.0) * single

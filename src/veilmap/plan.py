@@ -125,7 +125,8 @@ def plan(
         raise BadInput(f"A unit may have 1 or more rows, got max_rows_per_unit={max_rows_per_unit!r}.")
     noisy = rehearse(domain, chosen, total, rows or 0, chance, max_rows_per_unit)
     nodes = even_estimates(noisy, chosen, rows)
-    answerer = Answerer(domain, nodes, chosen.estimate is not Estimate.NOISY_COUNTS)
+    gaussian = chosen.noise is Noise.DISCRETE_GAUSSIAN
+    answerer = Answerer(domain, nodes, chosen.estimate is not Estimate.NOISY_COUNTS, gaussian)
     size = nodes.tree.size
     return Plan(domain, chosen, total, rows, nodes.tree.height, size, size * BYTES_A_NODE, answerer)
 

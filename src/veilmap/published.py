@@ -18,7 +18,7 @@ from veilmap.domain import Domain
 from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
 from veilmap.estimate.whole import integers
-from veilmap.method import Estimate
+from veilmap.method import Estimate, Noise
 from veilmap.privacy import Privacy
 
 
@@ -91,7 +91,8 @@ class Release:
 
     @cached_property
     def _answerer(self) -> Answerer:
-        return Answerer(self.domain, self.estimates, self.consistent)
+        gaussian = self.method["noise"] == Noise.DISCRETE_GAUSSIAN.value
+        return Answerer(self.domain, self.estimates, self.consistent, gaussian)
 
     def __repr__(self) -> str:
         mark = "" if self.privacy.private else "NOT PRIVATE, "
@@ -106,7 +107,7 @@ def load(path: str | os.PathLike[str]) -> Release:
     header, table = fileformat.read(path)
     try:
         domain, method, provenance = Domain.from_json(header["domain"]), header["method"], header["provenance"]
-        Estimate(method["estimate"])
+        Estimate(method["estimate"]), Noise(method["noise"])
         for named in (method, method["structure"], method["budget"], provenance):
             dict(named)
         return Release(
