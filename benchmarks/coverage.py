@@ -1,11 +1,12 @@
 """How often 95 % intervals hold the truth, and how long they are.
 
-    python -m benchmarks.coverage [--methods best,quad-opt:10,kd-hybrid] [--releases 20] [--queries 100] [FILE …]
+    python -m benchmarks.coverage [--methods best,quad-opt:10,kd-hybrid+check] [--axes 3] [FILE …]
 
 Of every data set × method × shape × epsilon: the part of random non-empty boxes whose interval holds the true count,
 and the mean length of intervals over that of intervals for noise alone. Shapes are the paper's, scaled to the domain,
-which is the box around the points (these are public). Files are .parquet tables, whose first two columns are taken, or
-.npy arrays; without any, generated points and the road files where they are at hand.
+which is the box around the points (these are public); on other than two axes three cubes and a slab. A method has a
+height after a colon, and +check where a hundredth of ε checks its answers. Files are .parquet tables, whose first
+columns are taken, or .npy arrays; without any, generated points and, on two axes, road files where they are at hand.
 """
 
 from __future__ import annotations
@@ -22,57 +23,70 @@ from benchmarks.data import DATA
 from veilmap.reproduce.data import two_states
 
 SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
+CUBES, SLAB = (0.1, 0.25, 0.5), (0.05, 0.8)  # of the domain's sides: those of cubes, across a slab and along it
 EPSILONS = (0.1, 0.5, 1.0)
 BAND = (93.0, 97.0)
-METHODS = "best,quad-opt,quad-opt:10,kd-hybrid"
+METHODS = "best,quad-opt,quad-opt+check,quad-opt:10,kd-hybrid,kd-hybrid+check"
+CHECK = {"check": "0.01"}
 
 
-def towns(n: int = 100_000) -> np.ndarray:
+def towns(n: int = 100_000, axes: int = 2) -> np.ndarray:
     """Towns of all sizes, around each of them fewer and fewer points."""
     rng = np.random.default_rng(1)
     size = 1 / np.arange(1, 301)
-    at, wide = rng.random((300, 2)), 0.002 + 0.02 * np.sqrt(size)
+    at, wide = rng.random((300, axes)), 0.002 + 0.02 * np.sqrt(size)
     town = rng.choice(300, n, p=size / size.sum())
-    return at[town] + rng.standard_normal((n, 2)) * wide[town, None]
+    return at[town] + rng.standard_normal((n, axes)) * wide[town, None]
 
 
-def sets(files: list[Path]) -> Iterator[tuple[str, np.ndarray]]:
+def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
     """The sets that are measured: those given, else generated ones and the road files where they are at hand."""
-    paths = files or sorted(DATA.glob("*.parquet"))
+    paths = files or (sorted(DATA.glob("*.parquet")) if axes == 2 else [])
     if not files:
         rng = np.random.default_rng(0)
-        yield "two states", two_states(300_000)
-        yield "towns", towns()
-        yield "even", rng.random((200_000, 2))
-        yield "bell", rng.standard_normal((200_000, 2))
+        if axes == 2:
+            yield "two states", two_states(300_000)
+        yield "towns", towns(axes=axes)
+        yield "even", rng.random((200_000, axes))
+        yield "bell", rng.standard_normal((200_000, axes))
     for path in paths:
         if path.suffix == ".npy":
-            yield path.stem, np.load(path)
+            yield path.stem, np.load(path)[:, :axes]
         else:
             import pyarrow.parquet as pq
 
             table = pq.read_table(path)
-            yield path.stem, np.stack([table[i].to_numpy() for i in range(2)], axis=1)
+            yield path.stem, np.stack([table[i].to_numpy() for i in range(axes)], axis=1)
+
+
+def shapes(axes: int) -> np.ndarray:
+    """The sides of boxes that are asked for, as parts of the domain's."""
+    if axes == 2:
+        return SHAPES
+    return np.array([*([side] * axes for side in CUBES), [SLAB[0], *[SLAB[1]] * (axes - 1)]])
 
 
 def counts(points: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """How many points lie in each box."""
-    points = points[np.argsort(points[:, 0])]
-    first = np.searchsorted(points[:, 0], boxes[:, 0])
-    last = np.searchsorted(points[:, 0], boxes[:, 2], side="right")
-    y = points[:, 1]
-    inside = [np.count_nonzero((y[a:b] >= q[1]) & (y[a:b] <= q[3])) for a, b, q in zip(first, last, boxes, strict=True)]
-    return np.array(inside)
+    axes = points.shape[1]
+    first, *others = points[np.argsort(points[:, 0])].T
+    start, stop = np.searchsorted(first, boxes[:, 0]), np.searchsorted(first, boxes[:, axes], side="right")
+    inside = np.empty(len(boxes), np.int64)
+    for i, (a, b, box) in enumerate(zip(start, stop, boxes, strict=True)):
+        within = [(x[a:b] >= box[k]) & (x[a:b] <= box[axes + k]) for k, x in enumerate(others, 1)]
+        inside[i] = np.count_nonzero(np.all(within, axis=0)) if within else b - a
+    return inside
 
 
 def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Random boxes of each shape that are not empty, and their counts: (shapes, number, …)."""
     rng, lo, wide = np.random.default_rng(2), domain.lo, domain.hi - domain.lo
-    boxes, truth = np.empty((len(SHAPES), number, 4)), np.empty((len(SHAPES), number))
-    for i, shape in enumerate(SHAPES):
+    axes = domain.dimensions
+    boxes, truth = np.empty((len(SHAPES), number, 2 * axes)), np.empty((len(SHAPES), number))
+    for i, shape in enumerate(shapes(axes)):
         found = 0
         while found < number:
-            corner = rng.random((number, 2)) * (1 - shape)
+            corner = rng.random((number, axes)) * (1 - shape)
             some = np.concatenate([lo + corner * wide, lo + (corner + shape) * wide], axis=1)
             exact = counts(points, some)
             keep = np.flatnonzero(exact)[: number - found]
@@ -83,13 +97,15 @@ def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.nd
 
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, queries: int) -> tuple[list, list]:
     """Of each shape: the part of answers whose interval holds the truth, in per cent; the length of intervals."""
-    domain = vm.Domain({a: (float(points[:, k].min()), float(points[:, k].max())) for k, a in enumerate("xy")})
+    domain = vm.Domain({f"x{k}": (float(axis.min()), float(axis.max())) for k, axis in enumerate(points.T)})
     pool, truth = questions(points, domain, 5 * queries)
-    name, _, height = method.partition(":")
+    plainly, check, _ = method.partition("+check")
+    name, _, height = plainly.partition(":")
+    how = {"method": name, "height": int(height) if height else None, "options": CHECK if check else None}
     rng = np.random.default_rng(3)
     held, length, noise_only = np.zeros((3, len(SHAPES)))
     for _ in range(releases):
-        made = vm.release(points, domain, epsilon, method=name, height=int(height) if height else None)
+        made = vm.release(points, domain, epsilon, **how)
         plain = replace(made, estimates=replace(made.estimates, unevenness=None, learn=None))
         for i in range(len(SHAPES)):
             some = rng.choice(len(truth[i]), queries, replace=False)
@@ -106,16 +122,17 @@ def main() -> None:
     ask.add_argument("--methods", default=METHODS)
     ask.add_argument("--releases", type=int, default=20)
     ask.add_argument("--queries", type=int, default=100)
+    ask.add_argument("--axes", type=int, default=2)
     given = ask.parse_args()
-    print(f"{'data':<18}{'method':<13}{'ε':>4}  {'covered, % (four shapes)':^31}  {'length ÷ noise only':^27}")
+    print(f"{'data':<18}{'method':<16}{'ε':>4}  {'covered, % (four shapes)':^31}  {'length ÷ noise only':^27}")
     within: dict[str, list[bool]] = {}
-    for name, points in sets(given.files):
+    for name, points in sets(given.files, given.axes):
         for method in given.methods.split(","):
             for epsilon in EPSILONS:
                 parts, length = covered(points, method, epsilon, given.releases, given.queries)
                 within.setdefault(method, []).extend(BAND[0] <= part <= BAND[1] for part in parts)
                 print(
-                    f"{name:<18}{method:<13}{epsilon:>4}  {' '.join(f'{part:7.1f}' for part in parts)}"
+                    f"{name:<18}{method:<16}{epsilon:>4}  {' '.join(f'{part:7.1f}' for part in parts)}"
                     f"  {' '.join(f'{times:6.2f}' for times in length)}",
                     flush=True,
                 )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
+import veilmap as vm
 from test_answer import HEIGHTS, KD, Overlapping, publish, uniform_points, unit_domain
 from test_kernels import SEEDS, random_queries
 from test_marginals import LARGE, cut_trees, pinwheel, queries_of, random_estimates
@@ -188,6 +189,13 @@ def errors_of(answers):
     return answers.estimate, answers._parts.uneven, answers._parts.cut
 
 
+def with_slopes_off(tree, slope, expected, queries):
+    """From three axes on, slopes are taken to be off together."""
+    axes = tree.lo.shape[1]
+    by = twin(tree, np.zeros(tree.size), slope, np.zeros(tree.size), queries)[0]
+    return expected[0], expected[1] + (axes > 2) * (0.05 * (axes - 1) ** 2 * by) ** 2, expected[2]
+
+
 @st.composite
 def grids(draw):
     """Regular trees over the real domain, with cuts that do and do not divide it evenly."""
@@ -206,6 +214,7 @@ def test_grids_are_answered_from_summed_area_tables(consistent, slopes, tree, se
     got = Answerer(unit_domain(tree.axes), nodes, consistent).count(queries, 0.95)
     slope = np.zeros(tree.lo.shape) if nodes.slope is None else nodes.slope
     expected = twin(tree, nodes.estimate, slope, nodes.known_unevenness, queries * tree.side)
+    expected = with_slopes_off(tree, slope, expected, queries * tree.side)
     assert same(errors_of(got), expected, 1e-6)  # flat grids are taken for even to the cell
 
 
@@ -246,6 +255,7 @@ def test_releases_answer_with_slopes_and_unevenness(method, prune_below, axes):
         flat = replace(release, estimates=replace(nodes, slope=None)).count(queries).estimate
         tilted = twin(tree, 0 * nodes.estimate, nodes.slope, nodes.known_unevenness, queries * release.domain.side)[0]
         expected = (flat + tilted, *expected[1:])
+    expected = with_slopes_off(tree, nodes.slope, expected, queries * release.domain.side)
     for asked in (queries[:1], np.tile(queries, (100, 1))):  # few are walked
         got = errors_of(replace(release).count(asked))
         few = min(len(asked), len(queries))
@@ -340,3 +350,19 @@ def test_pruning_keeps_what_stays():
     nodes = bare(RegularTree(unit_domain(2).side, 2, ((3, 3), (2, 2))), 1)
     small = prune(replace(nodes, slope=None, unevenness=None, learn=None), 300)
     assert (small.slope, small.known_unevenness) == (None, None)
+
+
+@pytest.mark.parametrize(("axes", "off"), [(2, 0.0), (3, 0.2), (4, 0.45)])
+def test_from_three_axes_on_slopes_may_all_be_off_together(axes, off):
+    points = np.clip(np.random.default_rng(3).normal(0.5, 0.15, (30_000, axes)), 0, 1)
+    domain = vm.Domain({f"x{k}": (0, 1) for k in range(axes)})
+    with fixed_entropy(2):
+        made = vm.release(points, domain, 1).estimates
+    nodes = replace(made, unevenness=made.known_unevenness, learn=None, borders=None)
+    queries = np.concatenate([np.full((9, axes), 0.26), np.linspace(0.5, 0.9, 9)[:, None] * np.ones(axes)], axis=1)
+    leaning, flat = (Answerer(domain, n, True).within(queries, 0.95) for n in (nodes, replace(nodes, slope=None)))
+    by = leaning.estimate - flat.estimate
+    assert np.abs(by).max() > 10
+    assert leaning._parts.uneven == pytest.approx(flat._parts.uneven + (off * by) ** 2)
+    blind = Answerer(domain, replace(nodes, unevenness=None), True).within(queries, 0.95)
+    assert not blind._parts.uneven.any()

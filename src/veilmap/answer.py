@@ -25,6 +25,9 @@ Floats = NDArray[np.float64]
 WORTH_TABLES = 64
 """A tree with more nodes than this for each box that is asked is walked, not made tables of."""
 SHOWN = 5
+SLOPES_OFF = 0.05
+"""From three axes on leaves are wide, and slopes inside them may all be off together: by this part of what they add to
+an answer, times the square of the directions of a border."""
 
 
 class Errors(NamedTuple):
@@ -164,8 +167,17 @@ class Answerer:
 
     def _on_borders(self, queries: Floats, uneven: Floats, cut: Floats) -> Floats:
         """What is known of the whole release, beside its leaves."""
-        found = self.nodes.borders
+        found, nodes, axes = self.nodes.borders, self.nodes, self.domain.dimensions
+        if axes > 2 and nodes.slope is not None and nodes.known_unevenness is not None:
+            uneven = uneven + np.square(SLOPES_OFF * (axes - 1) ** 2 * self._by_slopes(queries))
         return uneven if found is None else on_borders(uneven, cut, queries, np.array(found.across), found.growth)
+
+    def _by_slopes(self, queries: Floats) -> Floats:
+        """What slopes add to answers."""
+        tree, out = self.nodes.tree, np.zeros(len(queries))
+        slope, cells = cast(Floats, self.nodes.slope), queries * self.domain.side
+        kernel.walk_slopes(tree.first_child, tree.lo, tree.hi, slope, cells, out)
+        return out
 
     # Tables
 
