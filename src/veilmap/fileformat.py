@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import uuid
@@ -29,12 +30,25 @@ from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, ne
 from veilmap.estimate import Estimates, standard_errors
 from veilmap.estimate.nodes import Borders
 from veilmap.kernels.boxes import DEEPEST
+from veilmap.pages import unpacked_size
 from veilmap.tree import CutTree, RegularTree, Tree
 
 FORMAT = 2
 HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
 _DIGEST = re.compile(CHECKSUM + rb".{1,8}?sha256:([0-9a-f]{64})", re.DOTALL)
 _LONGITUDE_LATITUDE = {"OGC:CRS84", "EPSG:4326"}  # what GeoParquet takes for granted
+
+_BOX = pa.struct([(side, pa.float64()) for side in ("xmin", "ymin", "xmax", "ymax")])
+_READ = (pa.int16(), pa.int64(), pa.float64(), _BOX)
+_UNREAD = {"node", "stderr"}  # they follow from the rest
+MOST_COLUMNS = 64
+MOST_ROW_GROUPS = 1 << 16
+NODES_A_BYTE = 32
+"""Of a file, at most: empty trees without noise have up to 4, and others far less than 1."""
+BYTES_A_VALUE, BYTES_A_CHUNK = 16, 1 << 14
+"""That the pages of a column unpack to, at most: values of 8 bytes, or numbers of values and a dictionary of them."""
+MOST_NUMBER, MOST_VARIANCE = 1e20, 1e50
+"""That a node has: beyond any noise, and so far from the end of floats that no sum or product comes near it."""
 
 
 def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
@@ -200,18 +214,42 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], pa.Table]:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ReleaseFileError(f"Cannot read {path}: {error.strerror}.") from None
+    return parsed(path, data)
+
+
+def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], pa.Table]:
+    """The same of a file's bytes. Anyone can write one with a checksum that fits: nothing is taken for granted."""
     if not data.startswith(b"PAR1"):
         raise ReleaseFileError(f"{path} is not a veilmap release: it is not even a Parquet file.")
     if not data.endswith(b"PAR1"):
         raise Damaged(f"{path} is cut short: ask for it again.")
     _must_be_unaltered(path, data)
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
+        limits = {"thrift_string_size_limit": len(data), "thrift_container_size_limit": MOST_ROW_GROUPS}
+        file = pq.ParquetFile(pa.BufferReader(data), **limits)
         header = _header(path, (file.metadata.metadata or {})[HEADER])
-        wanted = [column for column in file.schema_arrow.names if column != "geometry"]
+        wanted = [field.name for field in file.schema_arrow if field.type in _READ and field.name not in _UNREAD]
+        _must_unpack_to_little(data, file.metadata, wanted)
         return header, file.read(columns=wanted)
-    except (pa.ArrowException, OSError, ValueError, KeyError):
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(f"{path} does not hold what a release must: ask for it again.") from None
+
+
+def _must_unpack_to_little(data: bytes, metadata: pq.FileMetaData, wanted: list[str]) -> None:
+    """Before anything is unpacked: no more nodes and bytes than a file of that size can have."""
+    if len(wanted) > MOST_COLUMNS or metadata.num_rows > NODES_A_BYTE * len(data):
+        raise ValueError("A release has fewer columns, and fewer nodes for its size.")
+    rows = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows += group.num_rows
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.partition(".")[0] in wanted:
+                start = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+                size = unpacked_size(data, start, start + column.total_compressed_size)
+                if column.num_values != group.num_rows or size > BYTES_A_VALUE * group.num_rows + BYTES_A_CHUNK:
+                    raise ValueError("A column holds more than its rows need.")
+    if rows != metadata.num_rows:
+        raise ValueError("The rows of a file are those of its groups.")
 
 
 def _must_be_unaltered(path: str | os.PathLike[str], data: bytes) -> None:
@@ -230,8 +268,10 @@ def _must_be_unaltered(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def _header(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(text)
-    version = int(header["format"])
+    header: dict[str, Any] = json.loads(text, parse_constant=_number, parse_float=_number)
+    version = header["format"]
+    if type(version) is not int or not 1 <= version < 10**6:
+        raise ValueError("A format has a number.")
     if version > FORMAT:
         raise NewerVersion(
             f"{path} has format {version}; this veilmap reads up to {FORMAT}: pip install --upgrade veilmap."
@@ -239,21 +279,40 @@ def _header(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
     return header
 
 
-def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain) -> Estimates:
+def _number(text: str) -> float:
+    """JSON has finite numbers only."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError("A number is not finite.")
+    return number
+
+
+def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain, consistent: bool) -> Estimates:
     """The arrays of a release file."""
     tree = _tree(header["tree"], table, domain)
     if table.num_rows != tree.size:
         raise Damaged("The rows of the release file do not fit its header: ask for it again.")
+    needed = np.ones(tree.size, np.bool_) if consistent else tree.is_leaf  # of other nodes, noisy counts may be all
     return Estimates(
         tree,
         pc.fill_null(table["noisy_count"], 0).to_numpy().astype(np.int64),
-        pc.fill_null(table["noise_variance"], np.inf).to_numpy(),
-        pc.fill_null(table["estimate"], np.nan).to_numpy(),
-        pc.fill_null(table["subtree_variance"], np.inf).to_numpy(),
+        _numbers(table["noise_variance"], np.inf, 0, MOST_VARIANCE),
+        _numbers(table["estimate"], np.nan, -MOST_NUMBER, MOST_NUMBER, needed),
+        _numbers(table["subtree_variance"], np.inf, 0, MOST_VARIANCE, needed),
         _slopes(table, domain, tree),
         _unevenness(table, tree),
         borders=_borders(header.get("borders"), domain),
     )
+
+
+def _numbers(
+    column: pa.ChunkedArray, absent: float, least: float, most: float, needed: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
+    """Of each node, a number that can be, or ``absent`` where it is null; but not of nodes that need one."""
+    null = column.is_null().to_numpy()
+    values: NDArray[np.float64] = pc.fill_null(column, least).to_numpy()
+    if not np.all((values >= least) & (values <= most)) or (needed is not None and np.any(null & needed)):
+        raise Damaged("The nodes of the release file have numbers that cannot be: ask for it again.")
+    return np.where(null, absent, values)
 
 
 def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> NDArray[np.float64] | None:
@@ -261,11 +320,11 @@ def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> NDArray[np.float64] 
     names = [f"{name}_slope" for name in domain.names]
     if not any(name in table.column_names for name in names):
         return None
-    return np.stack([_of_leaves(table[name], tree, -np.inf) for name in names], axis=1)
+    return np.stack([_of_leaves(table[name], tree, -MOST_NUMBER, MOST_NUMBER) for name in names], axis=1)
 
 
 def _unevenness(table: pa.Table, tree: Tree) -> NDArray[np.float64] | None:
-    return _of_leaves(table["unevenness"], tree, 0) if "unevenness" in table.column_names else None
+    return _of_leaves(table["unevenness"], tree, 0, MOST_VARIANCE) if "unevenness" in table.column_names else None
 
 
 def borders_header(borders: Borders | None) -> dict[str, Any] | None:
@@ -281,14 +340,10 @@ def _borders(record: Mapping[str, Any] | None, domain: Domain) -> Borders | None
     return Borders(across, growth)
 
 
-def _of_leaves(column: pa.ChunkedArray, tree: Tree, least: float) -> NDArray[np.float64]:
+def _of_leaves(column: pa.ChunkedArray, tree: Tree, least: float, most: float) -> NDArray[np.float64]:
     """Numbers that leaves have, and other nodes do not: 0 there."""
-    leaves = pc.fill_null(column, np.nan).to_numpy()[tree.is_leaf]
-    if not np.all(np.isfinite(leaves) & (leaves >= least)):
-        raise Damaged("The leaves of the release file have numbers that cannot be: ask for it again.")
-    out = np.zeros(tree.size)
-    out[tree.is_leaf] = leaves
-    return out
+    null = pa.scalar(None, pa.float64())
+    return _numbers(pc.if_else(pa.array(tree.is_leaf), column, null), 0, least, most, tree.is_leaf)
 
 
 def tree_header(tree: Tree) -> dict[str, Any]:
@@ -302,11 +357,12 @@ def tree_header(tree: Tree) -> dict[str, Any]:
 
 def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
     if record["splits"] is not None:
-        tree = RegularTree(domain.side, domain.dimensions, tuple(tuple(parts) for parts in record["splits"]))
-        cuts = [n for parts in tree.splits for n in parts]
-        if any(len(parts) != tree.axes for parts in tree.splits) or any(type(n) is not int or n < 1 for n in cuts):
+        splits = tuple(tuple(parts) for parts in record["splits"])
+        cuts = [n for parts in splits for n in parts]
+        if any(len(parts) != domain.dimensions for parts in splits) or any(type(n) is not int or n < 1 for n in cuts):
             raise Damaged("The header of the release file does not describe a tree: ask for it again.")
-        if max(tree.grid(tree.height)) > domain.side:
+        tree = RegularTree(domain.side, domain.dimensions, splits)
+        if tree.height >= DEEPEST or max(cuts, default=1) > domain.side or max(tree.grid(tree.height)) > domain.side:
             raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
         return tree
     curve = record.get("curve")
@@ -318,16 +374,23 @@ def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
     order = curve["order"]
     if curve["kind"] != "hilbert" or type(order) is not int or not 1 <= order <= domain.bits or domain.dimensions < 2:
         raise Damaged("The header of the release file does not describe a curve: ask for it again.")
-    lo, hi = (table[name].to_numpy().astype(np.int64)[:, None] for name in ("key_from", "key_to"))
+    lo, hi = (_whole(table[name])[:, None] for name in ("key_from", "key_to"))
     keys = _cut_tree(table, lo, hi, 1 << (order * domain.dimensions))
     return CurveTree(keys, domain.dimensions, order, domain.bits)
 
 
 def _cut_tree(table: pa.Table, lo: NDArray[np.int64], hi: NDArray[np.int64], side: int) -> Tree:
-    parent, level = table["parent"].to_numpy()[1:].astype(np.int64), table["level"].to_numpy().astype(np.int64)
+    parent, level = _whole(table["parent"][1:]), _whole(table["level"])
     _must_be_a_tree(parent, level, lo, hi, side)
     starts = np.concatenate([[0], np.cumsum(np.bincount(level))])
     return CutTree(lo, hi, np.bincount(parent, minlength=len(level)), tuple(starts.tolist()))
+
+
+def _whole(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    if column.null_count:
+        raise Damaged("The rows of the release file have gaps where no tree has any: ask for it again.")
+    whole: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+    return whole
 
 
 def _must_be_a_tree(
@@ -363,4 +426,8 @@ def _edge_columns(table: pa.Table, name: str, axis: int) -> tuple[NDArray[np.flo
 
 def _cells(domain: Domain, axis: int, edges: NDArray[np.float64]) -> NDArray[np.int64]:
     """The cells whose lower edges these are: the inverse of ``Domain.edges``."""
-    return np.rint((edges - domain.axes[axis].lo) * domain.scale(axis)).astype(np.int64)
+    with np.errstate(all="ignore"):
+        at = np.rint((edges - domain.axes[axis].lo) * domain.scale(axis))
+    if not np.all((at >= 0) & (at <= domain.side)):
+        raise Damaged("The release file has boxes outside its domain: ask for it again.")
+    return at.astype(np.int64)

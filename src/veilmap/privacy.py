@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from veilmap.amounts import exact_delta, exact_epsilon, exact_number
 from veilmap.vault import Charge
+
+FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)
+LONGEST = 10**1000
+"""What nobody's shares have for a denominator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +73,38 @@ class Privacy:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Privacy:
-        rho = record.get("rho_exact")
-        return cls(
-            epsilon=Fraction(record["epsilon_exact"]),
+        """What a file states; ValueError if no release can: anyone can write a file."""
+        delta, rho = record.get("delta_exact") or record["delta"], record.get("rho_exact")
+        delta = _amount(delta) if isinstance(delta, str) else exact_number(delta)
+        privacy = cls(
+            epsilon=exact_epsilon(_amount(record["epsilon_exact"])),
             ledger=tuple(_charge_from_json(charge) for charge in record["ledger"]),
             private=record["private"],
-            delta=Fraction(record.get("delta_exact") or str(record["delta"])),
-            rho=None if rho is None else Fraction(rho),
+            delta=delta and exact_delta(delta),
+            rho=None if rho is None else _amount(rho),
             neighbours=record["neighbours"],
             unit=record["unit"],
         )
+        must_be_text(privacy.neighbours, privacy.unit)
+        if not isinstance(privacy.private, bool):
+            raise ValueError("A release is private or not.")
+        _must_be_in_budget(privacy)
+        return privacy
+
+
+def must_be_text(*texts: object) -> None:
+    """What is shown to people: no other than printable characters, which a terminal might obey."""
+    if not all(isinstance(text, str) and text.isprintable() for text in texts):
+        raise ValueError("A text is missing, or cannot be printed.")
+
+
+def _must_be_in_budget(privacy: Privacy) -> None:
+    """The charges add up to no more than is stated. Their sum has few digits, as they are parts of one budget."""
+    spent, total = Fraction(0), privacy.epsilon if privacy.rho is None else privacy.rho
+    for charge in privacy.ledger:
+        spent += charge.epsilon + charge.rho
+        if spent > total or spent.denominator > LONGEST:
+            raise ValueError("A ledger spends more than there is, or nobody can tell.")
 
 
 def _charge_to_json(charge: Charge) -> dict[str, Any]:
@@ -89,5 +117,13 @@ def _charge_to_json(charge: Charge) -> dict[str, Any]:
 
 
 def _charge_from_json(record: Mapping[str, Any]) -> Charge:
-    amounts = {name: Fraction(record.get(f"{name}_exact", 0)) for name in ("epsilon", "rho", "delta")}
+    amounts = {name: _amount(record.get(f"{name}_exact", "0")) for name in ("epsilon", "rho", "delta")}
+    must_be_text(record["what"], record["mechanism"])
     return Charge(record["what"], record["mechanism"], **amounts)
+
+
+def _amount(text: str) -> Fraction:
+    """A fraction as it is written in a file."""
+    if not isinstance(text, str) or not FRACTION.fullmatch(text):
+        raise ValueError("An amount is a fraction.")
+    return Fraction(text)

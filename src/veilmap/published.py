@@ -19,7 +19,7 @@ from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
 from veilmap.estimate.whole import integers
 from veilmap.method import Estimate, Noise
-from veilmap.privacy import Privacy
+from veilmap.privacy import Privacy, must_be_text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +94,10 @@ class Release:
         gaussian = self.method["noise"] == Noise.DISCRETE_GAUSSIAN.value
         return Answerer(self.domain, self.estimates, self.consistent, gaussian)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy holds what a file would, and no tables that answers are made with."""
+        return Release, (self.domain, self.method, self.privacy, self.estimates, self.provenance)
+
     def __repr__(self) -> str:
         mark = "" if self.privacy.private else "NOT PRIVATE, "
         return (
@@ -104,18 +108,24 @@ class Release:
 
 def load(path: str | os.PathLike[str]) -> Release:
     """Read a release from a file, once its checksum fits."""
-    header, table = fileformat.read(path)
+    return release_of(path, *fileformat.read(path))
+
+
+def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: pa.Table) -> Release:
+    """What the header and the columns of a file say, if that can be."""
     try:
         domain, method, provenance = Domain.from_json(header["domain"]), header["method"], header["provenance"]
         Estimate(method["estimate"]), Noise(method["noise"])
-        for named in (method, method["structure"], method["budget"], provenance):
-            dict(named)
+        shown = [method["name"], method["structure"]["name"], method["budget"]["name"]]
+        must_be_text(*shown, provenance["software"], provenance["created"], *provenance.values())
         return Release(
             domain=domain,
             method=method,
             privacy=Privacy.from_json(header["privacy"]),
-            estimates=fileformat.estimates_from(header, table, domain),
+            estimates=fileformat.estimates_from(
+                header, table, domain, Estimate(method["estimate"]) is not Estimate.NOISY_COUNTS
+            ),
             provenance=provenance,
         )
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, pa.ArrowException):
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, pa.ArrowException):
         raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None

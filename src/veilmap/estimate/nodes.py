@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,11 @@ class Estimates:
     @cached_property
     def known_unevenness(self) -> NDArray[np.float64] | None:
         return self.unevenness if self.unevenness is not None or self.learn is None else frozen(self.learn())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy holds what is published: what unevenness is learned from may be more."""
+        nodes = replace(self, unevenness=self.known_unevenness, learn=None)
+        return Estimates, tuple(getattr(nodes, field.name) for field in fields(nodes))
 
     def _arrays(self) -> tuple[NDArray[np.float64] | NDArray[np.int64] | None, ...]:
         return (
