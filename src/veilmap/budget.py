@@ -97,7 +97,10 @@ class Chosen:
 
 
 def _positive(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value) and float(value) > 0
+    try:
+        return isinstance(value, Real) and math.isfinite(value) and float(value) > 0
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def share(total: Fraction, weights: tuple[Fraction, ...]) -> tuple[Fraction, ...]:

@@ -46,6 +46,16 @@ class Estimate(Enum):
     NONNEGATIVE = "nonnegative"  # the consistent counts of 0 or more that are nearest to these
 
 
+def _threshold(below: object) -> float | None:
+    """As a plain number."""
+    try:
+        if below is None or (not isinstance(below, bool) and isinstance(below, Real) and math.isfinite(below)):
+            return None if below is None else float(below)
+    except OverflowError:  # a whole number beyond all floats
+        pass
+    raise BadInput(f"The pruning threshold must be a finite number, got {below!r}.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """Structure, budget, noise and estimate of a release, with a name to cite it by."""
@@ -61,9 +71,9 @@ class Method:
     def __post_init__(self) -> None:
         if self.budget is USUAL:
             object.__setattr__(self, "budget", getattr(self.structure, "usual_budget", USUAL))
-        below = self.prune_below
-        if below is not None and not _finite(below):
-            raise BadInput(f"The pruning threshold must be a finite number, got {below!r}.")
+        if not (isinstance(self.name, str) and self.name and self.name.isprintable()):
+            raise BadInput(f"A method needs a name of one or more printable characters, got {self.name!r}.")
+        object.__setattr__(self, "prune_below", _threshold(self.prune_below))
         for part, needs in (("structure", ("grow",)), ("budget", ("weights", "grains"))):
             if not any(callable(getattr(getattr(self, part), name, None)) for name in needs):
                 raise BadInput(f"The {part} of a method is a value like {_LIKE[part]}, got {getattr(self, part)!r}.")
@@ -85,7 +95,7 @@ class Method:
                 "best shares its budget out itself: take a quadtree or a kd-tree with --method and --height "
                 "(method= and height= in Python)."
                 if isinstance(self.structure, Best)
-                else "A share for each level needs a known number of levels: give the structure a height."
+                else "A workload, or a share for each level, needs a known number of levels: give a height (--height)."
             )
         if self.noise is Noise.DISCRETE_GAUSSIAN and self._median == "smooth-sensitivity":
             raise BadInput("Smooth-sensitivity medians are not concentrated: choose other medians, or Laplace noise.")
@@ -111,21 +121,27 @@ class Method:
             "budget": _to_json(self.budget, BUDGETS),
             "noise": self.noise.value,
             "estimate": self.estimate.value,
-            "prune_below": None if self.prune_below is None else float(self.prune_below),
+            "prune_below": self.prune_below,
             "slopes": self.slopes,
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Method:
-        return cls(
-            name=record["name"],
-            structure=_from_json(record["structure"], STRUCTURES),
-            budget=_from_json(record["budget"], BUDGETS),
-            noise=Noise(record["noise"]),
-            estimate=Estimate(record["estimate"]),
-            prune_below=record["prune_below"],
-            slopes=record.get("slopes", False),
-        )
+        try:
+            return cls(
+                name=record["name"],
+                structure=_from_json(record["structure"], STRUCTURES),
+                budget=_from_json(record["budget"], BUDGETS),
+                noise=Noise(record["noise"]),
+                estimate=Estimate(record["estimate"]),
+                prune_below=record["prune_below"],
+                slopes=record.get("slopes", False),
+            )
+        except BadInput:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            why = f"{type(error).__name__}: {error}"
+        raise BadInput(f"A method is read from what Method.to_json() makes of one, and this is none ({why}).")
 
 
 STRUCTURES: dict[str, type] = {
@@ -199,10 +215,6 @@ def named(
 def _options(method: Method) -> list[str]:
     """What can be set of its structure."""
     return [field.name for field in fields(method.structure)]  # type: ignore[arg-type]
-
-
-def _finite(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def _to_json(value: Any, known: Mapping[str, type]) -> dict[str, Any]:

@@ -1,85 +1,110 @@
-"""What the pages of a Parquet file say of their size, before any of them is unpacked.
+"""How much a Parquet file holds, before any of it is unpacked.
 
-64 KiB can unpack to 2 GiB, and a footer need not tell: only the header of a page binds who unpacks it.
-Headers are structs of Thrift's compact protocol.
+64 KiB can unpack to 2 GiB, and what a footer says of that binds nobody: only the headers of pages do. pyarrow does not
+show them, and some of its own views of a footer end the process when that was crafted. So both are read here: they are
+structs of Thrift's compact protocol.
 """
 
 from __future__ import annotations
 
-DEEPEST = 8  # structs inside structs; a page has three
-BYTE, DOUBLE, TEXT, STRUCT = 3, 7, 8, 12
-TRUTHS, WHOLE_NUMBERS, LISTS = (1, 2), (4, 5, 6), (9, 10)
-UNPACKED, PACKED = 2, 3  # fields of a page's header
+from typing import Any
+
+DEEPEST = 16  # values inside values; a footer has eight
+TRUTHS, BYTE, I32, I64, DOUBLE, TEXT, LISTS, STRUCT = (1, 2), 3, 5, 6, 7, 8, (9, 10), 12
+BITS = {4: 16, I32: 32, I64: 64}
+
+# Fields, with the types that a reader believes them in
+ROWS, GROUPS = (3, I64), (4, 9)  # of a footer
+COLUMNS, GROUP_ROWS = (1, 9), (3, I64)  # of a row group
+ABOUT = (3, STRUCT)  # of a column
+VALUES, PACKED, PAGES, DICTIONARY = (5, I64), (7, I64), (9, I64), (11, I64)  # of what is said about it
+PAGE_UNPACKED, PAGE_PACKED = (2, I32), (3, I32)  # of a page
 
 
-def unpacked_size(data: bytes, start: int, stop: int) -> int:
-    """Bytes that the pages from ``start`` to ``stop`` unpack to; ValueError if these are no pages."""
+def must_hold_little(data: bytes, most_rows: int, bytes_a_value: int, bytes_a_column: int) -> None:
+    """ValueError if a file says that it has more rows, or pages that unpack to more for each value, or says nothing."""
+    try:
+        footer, _ = _struct(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"), DEEPEST)
+        if not 0 <= footer[ROWS] == sum(group[GROUP_ROWS] for group in footer[GROUPS]) <= most_rows:
+            raise ValueError("A file has the rows of its groups, and not so many.")
+        for group in footer[GROUPS]:
+            for column in (column[ABOUT] for column in group[COLUMNS]):
+                start = min(column[PAGES], column.get(DICTIONARY, column[PAGES]))
+                size = _unpacked_size(data, start, start + column[PACKED])
+                rows = group[GROUP_ROWS]
+                if rows < 0 or column[VALUES] != rows or size > bytes_a_value * rows + bytes_a_column:
+                    raise ValueError("A column holds more than its rows need.")
+    except (IndexError, KeyError, TypeError):
+        raise ValueError("A Parquet file says what it holds.") from None
+
+
+def _unpacked_size(data: bytes, start: int, stop: int) -> int:
+    """Bytes that the pages of a column unpack to."""
     if not 0 <= start <= stop <= len(data):
         raise ValueError("There are no such bytes.")
     total, at = 0, start
-    try:
-        while at < stop:
-            at, unpacked, packed = _sizes(data, at)
-            total, at = total + unpacked, at + packed
-    except IndexError:
-        raise ValueError("A page ends before it should.") from None
+    while at < stop:
+        page, at = _struct(data, at, DEEPEST)
+        if page[PAGE_UNPACKED] < 0 or page[PAGE_PACKED] < 0:
+            raise ValueError("A page has no such size.")
+        total, at = total + page[PAGE_UNPACKED], at + page[PAGE_PACKED]
     return total
 
 
-def _sizes(data: bytes, at: int) -> tuple[int, int, int]:
-    """Where a page begins, how large it unpacks, and how large it is."""
-    sizes, field = {}, 0
+def _struct(data: bytes, at: int, deepest: int) -> tuple[dict[tuple[int, int], Any], int]:
+    """The fields of a struct, by number and type; and where it ends."""
+    out: dict[tuple[int, int], Any] = {}
+    number = 0
+    if at < 0 or deepest == 0:
+        raise ValueError("There is no such struct.")
     while head := data[at]:
-        kind, more, at = head & 15, head >> 4, at + 1
-        if not more:  # numbers out of order, perhaps twice: no program writes these
-            raise ValueError("A page's header is out of order.")
-        field += more
-        if field in (UNPACKED, PACKED) and kind in WHOLE_NUMBERS:
-            number, at = _varint(data, at)
-            if number & 1 or number >= 2**32:  # negative, or more than a reader would believe
-                raise ValueError("A page has no such size.")
-            sizes[field] = number >> 1
+        at, kind = at + 1, head & 15
+        if head >> 4:
+            number += head >> 4
         else:
-            at = _skip(data, at, kind, DEEPEST)
-    if len(sizes) < 2:
-        raise ValueError("A page does not say how large it is.")
-    return at + 1, sizes[UNPACKED], sizes[PACKED]
+            number, at = _signed(data, at, 16)
+        if (number, kind) in out:  # readers differ in which one they believe
+            raise ValueError("A field is there twice.")
+        out[number, kind], at = (None, at) if kind in TRUTHS else _value(data, at, kind, deepest - 1)
+    return out, at + 1
 
 
-def _skip(data: bytes, at: int, kind: int, deepest: int) -> int:
-    """Behind a value."""
-    if deepest == 0:
-        raise ValueError("A page's header is too deep.")
-    if kind in TRUTHS:
-        return at
-    if kind in WHOLE_NUMBERS:
-        return _varint(data, at)[1]
-    if kind in (BYTE, DOUBLE):
-        return at + (1 if kind == BYTE else 8)
+def _value(data: bytes, at: int, kind: int, deepest: int) -> tuple[Any, int]:
+    """What is there, as far as anyone here asks for it; and where it ends."""
+    if kind in BITS:
+        return _signed(data, at, BITS[kind])
+    if kind == STRUCT:
+        return _struct(data, at, deepest)
     if kind == TEXT:
-        length, at = _varint(data, at)
-        return at + length
-    if kind in LISTS:
-        head, at = data[at], at + 1
-        size, at = _varint(data, at) if head >> 4 == 15 else (head >> 4, at)
-        if size > len(data):
-            raise ValueError("A page's header holds more than the file.")
-        for _ in range(size):
-            at = at + 1 if head & 15 in TRUTHS else _skip(data, at, head & 15, deepest - 1)
-        return at
-    if kind != STRUCT:
-        raise ValueError("A page's header holds what no page has.")
-    while head := data[at]:
-        at = at + 1 if head >> 4 else _varint(data, at + 1)[1]
-        at = _skip(data, at, head & 15, deepest - 1)
-    return at + 1
+        length, at = _unsigned(data, at)
+        return None, at + length
+    if kind in LISTS and deepest:
+        size, inner, at = data[at] >> 4, data[at] & 15, at + 1
+        if size == 15:
+            size, at = _unsigned(data, at)
+        out = []
+        for _ in range(min(size, len(data) + 1)):  # each takes a byte at least
+            value, at = _value(data, at, BYTE if inner in TRUTHS else inner, deepest - 1)
+            out.append(value)
+        return out, at
+    if kind in (BYTE, DOUBLE) and at < len(data):
+        return None, at + (1 if kind == BYTE else 8)
+    raise ValueError("No Parquet file has that.")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first; and where it ends."""
+def _signed(data: bytes, at: int, bits: int) -> tuple[int, int]:
+    """0, -1, 1, -2, … as 0, 1, 2, 3, …"""
+    number, at = _unsigned(data, at)
+    if number >= 1 << bits:
+        raise ValueError("A number is too long.")
+    return (number >> 1) ^ -(number & 1), at
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    """Seven bits a byte, the lowest first."""
     number = 0
     for k in range(10):
         number |= (data[at + k] & 127) << (7 * k)
         if data[at + k] < 128:
             return number, at + k + 1
-    raise ValueError("A number in a page's header is too long.")
+    raise ValueError("A number is too long.")

@@ -34,7 +34,9 @@ from veilmap.vault import measure, price_of, seal
 _version = cache(version)  # reading it takes longer than a small release
 
 BYTES_A_NODE = 400
-"""What one node takes at the peak, while a release is saved; about 80 until then."""
+"""What one node takes at the peak, while a release is saved ..."""
+BYTES_UNTIL_SAVED = 80
+"""... and until then."""
 
 
 def release(
@@ -119,6 +121,7 @@ def release(
     must_fit(chosen, domain)
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
+    protected = "one row" if unit is None else _protected(unit, max_rows_per_unit)
     sealed = seal(points, domain, unit, max_rows_per_unit)
     receipt = None
     if account is not None and dataset is not None:
@@ -130,7 +133,7 @@ def release(
             chance or None,
             what=f"release by {chosen.name}",
             part=part,
-            unit=None if unit is None else _protected(unit, max_rows_per_unit),
+            unit=None if unit is None else protected,
             rho=amount if price.currency == "rho" else None,
             method=hashlib.sha256(json.dumps(chosen.to_json(), sort_keys=True).encode()).hexdigest(),
             files=_files(points),
@@ -150,7 +153,7 @@ def release(
                 private=noisy.private,
                 delta=chance,
                 rho=concentrated or None,
-                unit="one row" if unit is None else _protected(unit, max_rows_per_unit),
+                unit=protected,
             ),
             estimates=review.estimates(noisy),
             provenance=provenance(),
@@ -188,6 +191,8 @@ def _files(points: object) -> list[str | os.PathLike[str]]:
 
 def _protected(unit: object, most: int | None) -> str:
     """Whom a release with many rows a person protects."""
+    if isinstance(unit, str) and not unit.isprintable():
+        raise BadInput(f"The name of a unit is printed in the promise, got {unit!r}: rename the column.")
     return f"one {unit if isinstance(unit, str) else 'unit'} ({most} rows at most)"
 
 
@@ -258,7 +263,7 @@ def must_fit(method: Method, domain: Domain) -> None:
     """Refuse what would not fit in memory: a question of public numbers only."""
     height, axes = method.structure.height, domain.dimensions
     if height is None:
-        return
+        return _must_fit_at_its_largest(method, domain)
     halvings = method.structure.halvings(axes) if hasattr(method.structure, "halvings") else height
     if halvings > domain.bits:
         raise BadInput(
@@ -271,6 +276,17 @@ def must_fit(method: Method, domain: Domain) -> None:
         raise TooLarge(
             f"A tree of height {height} over {axes} axes has {size:.3g} nodes and would take "
             f"{need / 2**30:.3g} GiB of memory; {free / 2**30:.3g} GiB are free: choose a smaller height."
+        )
+
+
+def _must_fit_at_its_largest(method: Method, domain: Domain) -> None:
+    """Of a tree whose height follows from noisy numbers. Few become so large: so it need not fit while it is saved."""
+    structure = method.structure
+    most: int = structure.nodes(domain.dimensions) or getattr(structure, "most_nodes", 0)
+    if (need := most * BYTES_UNTIL_SAVED) > (free := free_memory()):
+        raise TooLarge(
+            f"A tree of {method.name} may have up to {most:.3g} nodes, and take {need / 2**30:.3g} GiB of memory; "
+            f"{free / 2**30:.3g} GiB are free: take a method with a height, like quad-opt with height 8."
         )
 
 

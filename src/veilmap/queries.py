@@ -17,7 +17,7 @@ def checked_boxes(boxes: ArrayLike, domain: Domain) -> Floats:
     axes = domain.dimensions
     try:
         array = np.asarray(boxes, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadInput(f"Boxes must be numbers, {2 * axes} a row: {_order(domain)}.") from None
     array = array[None, :] if array.ndim == 1 else array
     if array.ndim != 2 or array.shape[1] != 2 * axes:

@@ -416,7 +416,7 @@ def _settings(texts: list[str] | None) -> dict[str, object] | None:
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise BadInput(f"An option of a method is name=value, like switch=2; got {name + equals + value!r}.")
-    return {name: int(value) if value.isdecimal() else value for name, _, value in pairs} or None
+    return {name: int(value) if value.isdecimal() and len(value) < 20 else value for name, _, value in pairs} or None
 
 
 def _domain(text: str, crs: str | None) -> Domain:

@@ -45,7 +45,7 @@ def find_geometry(schema: pa.Schema) -> Geometry | None:
             crs = crs_label(about["crs"]) if "crs" in about else LON_LAT
             kinds = about.get("geometry_types") if about["encoding"] in ("WKB", "point") else [about["encoding"]]
             return Geometry(column, crs, tuple(map(str, kinds or ())))
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, RecursionError):
         pass  # no metadata, or none that can be understood
     declared = [(field.name, *_extension(field)) for field in schema]
     for column, extension, about in declared:
@@ -60,7 +60,7 @@ def find_geometry(schema: pa.Schema) -> Geometry | None:
 
 def must_be_points(geometry: Geometry, schema: pa.Schema, domain: Domain, where: str) -> None:
     """Refuse a column that declares something else than points, or another reference system."""
-    if geometry.kinds and not any(kind.removeprefix("2.5D ").split()[0] == "Point" for kind in geometry.kinds):
+    if geometry.kinds and not any(kind.removeprefix("2.5D ").split()[:1] == ["Point"] for kind in geometry.kinds):
         raise UnreadableInput(
             f"{where} must hold points, but its geometry column {geometry.column!r} is declared "
             f"{' or '.join(geometry.kinds)}: make one point of each row first, such as its centroid."
@@ -147,7 +147,7 @@ def _extension(field: pa.Field) -> tuple[str, Mapping[str, Any]]:
 def _json(text: str | bytes) -> Mapping[str, Any]:
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

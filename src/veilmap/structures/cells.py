@@ -15,6 +15,7 @@ from veilmap.structures.gate import Budget, Gate
 from veilmap.structures.given import exact_share, whole_height
 
 GRID_CELLS, MOST_CELLS = 2**16, 2**26  # by default, and at all
+MOST_CUTS = 120  # on one path: readers have room for 127 levels
 SURE = 0.0  # standard deviations more than noise and chance explain that do not make a box uneven
 
 
@@ -61,7 +62,7 @@ class CellTree:
             noise = 2 / gate.sharpness(part) ** 2
             table = summed_area(noisy)
             lo, hi = np.zeros((1, axes), np.int64), np.full((1, axes), cells)
-            for k in range(self.height * axes):
+            for k in range(min(self.height * axes, MOST_CUTS)):
                 at = np.empty(len(lo), np.int64)  # -1: a leaf
                 cut_boxes(table, cells, lo, hi, k % axes, noise, SURE, at)
                 go = at >= 0

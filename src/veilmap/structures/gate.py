@@ -64,8 +64,9 @@ class Structure(Protocol):
     """What decides where a tree is cut and which levels are counted.
 
     It may say more of itself: ``usual_budget``, ``leaves_only`` (no other node is counted), ``median`` (how it
-    finds medians), ``halvings(dimensions)``, how often an axis is cut when that is not its height, and ``stages`` = 1
-    when it reads all rows once: then a stream that can be read but once is not held in memory.
+    finds medians), ``most_nodes`` where ``nodes`` is ``None``, ``halvings(dimensions)``, how often an axis is cut when
+    that is not its height, and ``stages`` = 1 when it reads all rows once: then a stream that can be read but once is
+    not held in memory.
     """
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from veilmap.amounts import exact_number
+from veilmap.domain import KEY_BITS
 from veilmap.errors import BadInput
 
 
@@ -18,6 +19,10 @@ def whole_height(height: object) -> int:
         whole = -1
     if whole < 0:
         raise BadInput(f"The height of a tree is a whole number, 0 or more, got {height!r}.")
+    if whole > KEY_BITS:
+        raise BadInput(
+            f"No domain can be halved more than {KEY_BITS} times, got height={height}: choose a smaller one."
+        )
     return whole
 
 

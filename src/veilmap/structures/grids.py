@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.budget import LevelBudget, Levels, level_shares
+from veilmap.domain import MOST_BITS
 from veilmap.errors import BadInput
 from veilmap.structures.gate import Budget, Gate, NodeBudget
 
@@ -34,8 +35,8 @@ class UniformGrid:
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/50"])
 
     def __post_init__(self) -> None:
-        if self.cells is not None and not (type(self.cells) is int and self.cells >= 1):
-            raise BadInput(f"A grid has 1 or more cells a side, got {self.cells!r}.")
+        if self.cells is not None and not (type(self.cells) is int and 1 <= self.cells <= 2**MOST_BITS):
+            raise BadInput(f"A grid has 1 or more cells a side, and at most {2**MOST_BITS}; got {self.cells!r}.")
 
     def nodes(self, dimensions: int) -> int | None:
         return None if self.cells is None else 1 + self.cells**dimensions

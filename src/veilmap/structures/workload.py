@@ -33,7 +33,7 @@ class Workload:
     def __post_init__(self) -> None:
         try:
             rows = tuple(tuple(float(x) for x in box) for box in self.boxes)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             rows = ()
         if not rows or not all(len(box) == len(rows[0]) and len(box) % 2 == 0 for box in rows):
             raise BadInput("A workload is a list of boxes: the low end of each axis, then the high end of each.")

@@ -1,0 +1,1 @@
+"""Hostile input, in bulk: `make fuzz`. Every reader of the package has one target (fuzz/targets.py)."""

@@ -1,0 +1,346 @@
+"""One small function a reader: any bytes go in, and nothing but veilmap's own errors may come out.
+
+Errors must be one printable sentence, answers finite numbers, and no library may warn. Readers that are still to come
+(polygons, HTTP requests, signed releases) get their targets here: a function with ``@target`` and a few seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import veilmap as vm
+from veilmap import cli, fileformat
+from veilmap.amounts import exact_delta
+from veilmap.engines import open_points
+from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
+from veilmap.errors import BadInput, VeilmapError
+from veilmap.method import METHODS
+from veilmap.publish import checked_delta, exact_epsilon, must_fit, resolve, settled
+from veilmap.published import release_of
+from veilmap.testing import fixed_entropy
+
+CORPUS = Path(__file__).parent / "corpus"
+LONGEST_SENTENCE = 1500
+PLANE = vm.Domain({"x": (0, 4), "y": (-1, 1)})
+
+
+@dataclass(frozen=True)
+class Target:
+    run: Callable[[bytes], None]
+    seeds: Callable[[], Iterable[bytes]]
+    is_json: bool
+
+    def inputs(self) -> list[bytes]:
+        """Inputs to begin with: what is usual, and what once went wrong."""
+        kept = sorted((CORPUS / self.run.__name__).glob("*"))
+        return [*self.seeds(), *(path.read_bytes() for path in kept)]
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(seeds: Callable[[], Iterable[bytes]], is_json: bool = False) -> Callable[[Callable[[bytes], None]], None]:
+    def add(read: Callable[[bytes], None]) -> None:
+        def run(data: bytes) -> None:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    read(data)
+            except VeilmapError as error:
+                sentence = str(error)
+                assert sentence.isprintable(), sentence
+                assert len(sentence) <= LONGEST_SENTENCE, sentence[:200]
+
+        run.__name__ = read.__name__
+        TARGETS[read.__name__] = Target(run, cache(seeds), is_json)
+
+    return add
+
+
+def text(data: bytes) -> str:
+    """As Python hands over what was typed."""
+    return data.decode(errors="surrogateescape")
+
+
+def parsed_json(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadInput("Not JSON.") from None
+
+
+# What is typed
+
+
+@target(lambda: [b"lon=-124.82:-103.00,lat=31.33:49.00", b"x=0:1", b" a b =-1e9:1e-9,c=0:0x1p3"])
+def domain(data: bytes) -> None:
+    found = vm.Domain.parse(text(data))
+    assert vm.Domain.parse(str(found)) == found
+    assert vm.Domain.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@target(
+    lambda: [
+        b"%s\n0.5\n1e-6\n0.01\n%s\nleast-squares\n6\n10\nswitch=2" % (m.encode(), n)
+        for m in METHODS
+        for n in (b"", b"discrete-gaussian")
+    ]
+)
+def options(data: bytes) -> None:
+    """What `veilmap release` and `plan` are told, one a line."""
+    name, epsilon, delta, sample, noise, estimate, height, prune, *settings = (text(data) + "\n" * 7).split("\n")
+    exact_epsilon(epsilon)
+    if delta:
+        exact_delta(delta)
+    try:
+        levels, below = int(height) if height else None, float(prune) if prune else None
+    except ValueError:  # the command line refuses what is no number
+        return
+    chosen = [s for s in settings if s]
+    found = resolve(name, levels, below, sample or None, noise or None, None, cli._settings(chosen), estimate or None)
+    checked_delta(found, delta or None)
+    must_fit(settled(found, PLANE), PLANE)
+
+
+@target(lambda: [json.dumps(m.to_json()).encode() for m in METHODS.values()], is_json=True)
+def method(data: bytes) -> None:
+    found = vm.Method.from_json(parsed_json(data))  # type: ignore[arg-type]
+    assert vm.Method.from_json(json.loads(json.dumps(found.to_json()))) == found
+    must_fit(settled(found, PLANE), PLANE)
+
+
+# Boxes
+
+
+@cache
+def releases() -> list[vm.Release]:
+    """A few kinds of trees."""
+    points = np.random.default_rng(3).normal([2, 0], [0.6, 0.3], (3000, 2))
+    line, space = vm.Domain({"x": (0, 4)}), vm.Domain({"x": (0, 4), "y": (-1, 1), "z": (0, 1)})
+    with fixed_entropy(5):
+        return [
+            vm.release(points, PLANE, 1, "quad-opt", 3),
+            vm.release(points, PLANE, 1, "best"),
+            vm.release(points, PLANE, 1, "kd-standard", 2),
+            vm.release(points, PLANE, 1, "hilbert-r", 2, prune=50),
+            vm.release(points, PLANE, 1, "quad-geo", 3, prune=20),
+            vm.release(points[:, :1], line, 1, "best"),
+            vm.release(np.abs(points[:, [0, 1, 1]]), space, 1, "adaptive-grid"),
+        ]
+
+
+def must_answer(release: vm.Release, boxes: object, confidence: object = 0.95) -> None:
+    found = release.count(boxes, confidence)  # type: ignore[arg-type]
+    for part in (found.estimate, found.stderr, found.low, found.high):
+        assert np.isfinite(part).all(), part
+    assert (found.stderr >= 0).all()
+    assert (found.low >= 0).all()
+    assert (found.low <= found.high).all()
+    repr(found)
+
+
+@target(lambda: [bytes([k, 2]) + np.arange(12.0).tobytes() for k in range(7)])
+def boxes(data: bytes) -> None:
+    """Arrays of any floats. Two bytes choose the release and the shape."""
+    which, columns, numbers = data[:1], data[1:2], data[2 : len(data) - (len(data) - 2) % 8]
+    release = releases()[int.from_bytes(which) % len(releases())]
+    axes = release.domain.dimensions
+    wide = 2 * axes + (int.from_bytes(columns) == 1)
+    array = np.frombuffer(numbers, np.float64)
+    must_answer(release, array[: len(array) // wide * wide].reshape(-1, wide))
+
+
+@target(lambda: [b"[0.95, [0, -1, 4, 1]]", b'[0.5, [[0, 0, "1", 1e3], [1, 0, 2, 0]]]', b"[1, []]"], is_json=True)
+def box_values(data: bytes) -> None:
+    """Whatever Python has instead of an array."""
+    record = parsed_json(data)
+    if isinstance(record, list) and len(record) == 2:
+        must_answer(releases()[2], record[1], record[0])
+
+
+@target(
+    lambda: [
+        b"0,-1,4,1",
+        b"x_low,y_low,x_high,y_high\n0,-1,4,1\n\n1,0,2,1\n",
+        b"id,y_high,y_low,x_low,x_high\r\na,1,-1,0,4",
+    ]
+)
+def box_text(data: bytes) -> None:
+    """--box and --boxes."""
+    rows = cli._read_boxes(file("boxes.csv", data), PLANE)
+    must_answer(releases()[0], rows)
+    must_answer(releases()[0], [cli._numbers(text(data), PLANE)])
+
+
+# Release files
+
+
+def must_serve(release: vm.Release) -> None:
+    """All that an analyst does with a file."""
+    repr(release)
+    json.dumps(release.header(), allow_nan=False)
+    release.privacy.statement()
+    lo, hi = release.domain.lo, release.domain.hi
+    must_answer(release, [*lo, *hi])
+    some = np.random.default_rng(1).random((40, 2, release.domain.dimensions))
+    low, high = lo + (hi - lo) * some.min(axis=1), lo + (hi - lo) * some.max(axis=1)
+    must_answer(release, np.concatenate([low, high], axis=1))
+    assert release.nodes.num_rows == release.estimates.tree.size
+    with redirect_stdout(io.StringIO()) as shown:
+        cli._print_info(release, Path("release.parquet"))
+    assert shown.getvalue().replace("\n", "").isprintable()
+
+
+@cache
+def release_files() -> list[bytes]:
+    out = []
+    for release in releases():
+        release.save(place := file("made.parquet", b""))
+        out.append(place.read_bytes())
+    return out
+
+
+def with_checksum(data: bytes) -> bytes:
+    """The same with a checksum that fits, as anyone can write it."""
+    if (stated := fileformat._stated_digest(data)) is None:
+        return data
+    blank = data[: stated.start(1)] + fileformat.BLANK + data[stated.end(1) :]
+    return blank.replace(fileformat.BLANK, hashlib.sha256(blank).hexdigest().encode())
+
+
+@target(release_files)
+def release_file(data: bytes) -> None:
+    must_serve(release_of("release.parquet", *fileformat.parsed("release.parquet", with_checksum(data))))
+
+
+def in_json() -> Iterable[bytes]:
+    """Small files, taken apart: header and columns."""
+    for data in (p.read_bytes() for p in sorted((CORPUS.parents[1] / "tests" / "golden").glob("*.parquet"))):
+        header, table = fileformat.parsed("golden", data)
+        if table.num_rows < 200:
+            columns = {name: table[name].to_pylist() for name in table.column_names}
+            yield json.dumps({"header": header, "columns": columns}).encode()
+
+
+TYPES = {"parent": pa.int64(), "level": pa.int16(), "noisy_count": pa.int64(), "bbox": fileformat._BOX}
+TYPES |= {"key_from": pa.int64(), "key_to": pa.int64()}
+
+
+@target(in_json, is_json=True)
+def release_parts(data: bytes) -> None:
+    """Past checksum and Parquet: what the header and the columns say."""
+    record = parsed_json(data)
+    try:
+        header = fileformat._header("release.parquet", json.dumps(record["header"]).encode())  # type: ignore[index]
+        columns = record["columns"].items()  # type: ignore[index]
+        table = pa.table({name: pa.array(values, TYPES.get(name, pa.float64())) for name, values in columns})
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, pa.ArrowException):
+        return  # no Parquet file holds that
+    must_serve(release_of("release.parquet", header, table))
+
+
+# Points
+
+
+@cache
+def folder() -> Path:
+    kept = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)  # noqa: S108
+    KEPT.append(kept)
+    return Path(kept.name)
+
+
+KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def file(name: str, data: bytes) -> Path:
+    (folder() / name).write_bytes(data)
+    return folder() / name
+
+
+def read_points(path: Path, unit: str | None) -> None:
+    """All rows of a file, as the vault would read them, but with no wall around."""
+    engine = open_points(str(path), PLANE, unit)
+    with engine.quiet():  # type: ignore[attr-defined]
+        for _, batch in engine.shares():  # type: ignore[attr-defined]
+            for piece in batch():
+                assert len({len(column) for column in piece.columns}) == 1
+
+
+@target(
+    lambda: [b"x,y\n1,0.5\n2,-1e-3\n,nan\n", b'"x";"y";who\r\n1;2;a\r\n"3";4,5;"b', b"\xef\xbb\xbfy\tx\twho\n0\t1\t\n"]
+)
+def csv(data: bytes) -> None:
+    path = file("points.csv", data)
+    for unit in (None, "who"):
+        with suppress(BadInput):
+            read_points(path, unit)
+
+
+def parquet_files() -> Iterable[bytes]:
+    numbers, who = [1.0, 2.5, None, float("nan")], ["a", None, "b", "a"]
+    points = [bytes([1, 1, 0, 0, 0]) + np.array([1.0, 2.0]).tobytes(), None, b"\x00", b""]
+    geo = {"primary_column": "p", "columns": {"p": {"encoding": "WKB", "geometry_types": ["Point"], "crs": None}}}
+    tables = [
+        pa.table({"x": numbers, "y": pa.array([1, 2, 3, None]), "who": who}),
+        pa.table({"x": pa.array([1, 2, 3, 4], pa.decimal128(9, 2)), "y": pa.array([1, 1, 1, 2]).dictionary_encode()}),
+        pa.table({"p": points, "who": pa.array(who).dictionary_encode()}).replace_schema_metadata(
+            {"geo": json.dumps(geo)}
+        ),
+        pa.table({"geometry": pa.array([{"x": 1.0, "y": 2.0}, None])}),
+    ]
+    for table in tables:
+        for packed in ("none", "zstd"):
+            buffer = io.BytesIO()
+            pq.write_table(table, buffer, compression=packed)
+            yield buffer.getvalue()
+
+
+@target(parquet_files)
+def parquet(data: bytes) -> None:
+    path = file("points.parquet", data)
+    for unit in (None, "who"):
+        with suppress(BadInput):
+            read_points(path, unit)
+
+
+@target(lambda: [bytes([21]) + bytes([1, 1, 0, 0, 0]) + bytes(16), bytes([25, 0, 0x20, 0, 0, 1]) + bytes(20)])
+def wkb(data: bytes) -> None:
+    """Geometries, each behind its length."""
+    shapes, at = [], 0
+    while at < len(data):
+        shapes.append(data[at + 1 : at + 1 + data[at]])
+        at += 1 + data[at]
+    x, y = coordinates(pa.array([*shapes, None], pa.binary()))
+    assert len(x) == len(y) == len(shapes) + 1
+    assert np.isnan(x[-1])
+
+
+@target(
+    lambda: [
+        b'{"primary_column": "p", "columns": {"p": {"encoding": "WKB", "crs": {"id": {"authority": "E", "code": 1}}}}}',
+        b'{"primary_column": "p", "columns": {"p": {"encoding": "point", "geometry_types": ["Point Z"], "crs": null}}}',
+    ],
+    is_json=True,
+)
+def geo_metadata(data: bytes) -> None:
+    """What a file says of its geometry column."""
+    fields = [
+        pa.field("p", pa.binary(), metadata={"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": data})
+    ]
+    for metadata in ({"geo": data}, {}):
+        schema = pa.schema(fields, metadata=metadata)
+        if (found := find_geometry(schema)) is not None:
+            must_be_points(found, schema, PLANE, "The file 'points.parquet'")
