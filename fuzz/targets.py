@@ -65,7 +65,7 @@ def target(seeds: Callable[[], Iterable[bytes]], is_json: bool = False) -> Calla
                 assert len(sentence) <= LONGEST_SENTENCE, sentence[:200]
 
         run.__name__ = read.__name__
-        TARGETS[read.__name__] = Target(run, cache(seeds), is_json)
+        TARGETS[read.__name__] = Target(run, cache(lambda: list(seeds())), is_json)
 
     return add
 

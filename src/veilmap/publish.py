@@ -282,7 +282,8 @@ def must_fit(method: Method, domain: Domain) -> None:
 def _must_fit_at_its_largest(method: Method, domain: Domain) -> None:
     """Of a tree whose height follows from noisy numbers. Few become so large: so it need not fit while it is saved."""
     structure = method.structure
-    most: int = structure.nodes(domain.dimensions) or getattr(structure, "most_nodes", 0)
+    known = structure.nodes(domain.dimensions)
+    most: int = getattr(structure, "most_nodes", 0) if known is None else known
     if (need := most * BYTES_UNTIL_SAVED) > (free := free_memory()):
         raise TooLarge(
             f"A tree of {method.name} may have up to {most:.3g} nodes, and take {need / 2**30:.3g} GiB of memory; "
