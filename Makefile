@@ -1,10 +1,12 @@
-# make demo, test, check, bench, study, docs: each sets up what it needs in .venv and then does its job.
+# make demo, test, check, fuzz, bench, study, docs: each sets up what it needs in .venv and then does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check bench study docs clean
+TIME ?= 30
+
+.PHONY: demo test check fuzz bench study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
@@ -18,6 +20,10 @@ check: $(VENV)/test.done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Every reader for TIME seconds: executions and crashes. It begins where the last run ended; make clean forgets.
+fuzz: $(VENV)/fuzz.done
+	$(BIN)/python -m fuzz --seconds $(TIME)
+
 bench: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.bars
 
@@ -28,7 +34,7 @@ docs: $(VENV)/test.done
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site demo
+	rm -rf $(VENV) site demo .fuzz
 
 $(VENV)/made.done:
 	$(PYTHON) -m venv $(VENV)
@@ -41,4 +47,8 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[geo,plot,sql,demo,match]' --group dev
+	touch $@
+
+$(VENV)/fuzz.done: $(VENV)/test.done
+	$(INSTALL) --group fuzz
 	touch $@

@@ -118,6 +118,17 @@ def must_be_sound(made: Release) -> None:
 EPSILONS = [Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(10)]
 
 
+def test_without_a_review_the_check_is_not_paid_for() -> None:
+    """Nobody expects anything: what was set aside stays unspent, and nothing else changes."""
+    points, domain, epsilon = rows_of("uniform", 3000, 2), domain_of(2), Fraction(1)
+    with_check = release(points, domain, epsilon)
+    with fixed_entropy(1):
+        without = Release(measure(seal(points, domain), BEST, epsilon), *price_of(BEST, epsilon, Fraction(0), 1))
+    assert with_check.spent("how far off") > 0 == without.spent("how far off")
+    assert without.spent() == epsilon - with_check.spent("how far off")
+    assert np.array_equal(without.noisy.noisy_count, with_check.noisy.noisy_count)
+
+
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", ["uniform", "clustered", "lines", "tied", "outside"])
 @pytest.mark.parametrize("n", [0, 1, 3000])

@@ -286,7 +286,7 @@ def _must_fit_at_its_largest(method: Method, domain: Domain) -> None:
     most: int = getattr(structure, "most_nodes", 0) if known is None else known
     if (need := most * BYTES_UNTIL_SAVED) > (free := free_memory()):
         raise TooLarge(
-            f"A tree of {method.name} may have up to {most:.3g} nodes, and take {need / 2**30:.3g} GiB of memory; "
+            f"A tree of {method.name} may have about {most:.3g} nodes, and take {need / 2**30:.3g} GiB of memory; "
             f"{free / 2**30:.3g} GiB are free: take a method with a height, like quad-opt with height 8."
         )
 

@@ -52,7 +52,7 @@ class Best:
     """
 
     height: ClassVar[None] = None
-    most_nodes: ClassVar[int] = 2 * MOST
+    most_nodes: ClassVar[int] = 2 * MOST  # about
     usual_budget: ClassVar[Chosen] = Chosen()
 
     def nodes(self, dimensions: int) -> int | None:
