@@ -51,7 +51,7 @@ def _change(at: Any, lot: random.Random) -> None:
             at[key] = value[:place] + lot.choice(("", "/", "0", "e", "\x00", "é", value)) + value[place + 1 :]
         elif what < 0.85 and isinstance(at, list):
             at[key:key] = [deepcopy(value) for _ in range(lot.choice((1, 1, 7)))]
-        elif what < 0.9 and isinstance(at, dict):
+        elif what < 0.9:
             at[lot.choice(keys)] = deepcopy(value)
         elif len(at) > 1 or isinstance(at, dict):
             del at[key]

@@ -1,7 +1,7 @@
 """One small function a reader: any bytes go in, and nothing but veilmap's own errors may come out.
 
 Errors must be one printable sentence, answers finite numbers, and no library may warn. Readers that are still to come
-(polygons, HTTP requests, signed releases) get their targets here: a function with ``@target`` and a few seeds.
+(polygons, HTTP requests) get their targets here: a function with ``@target`` and a few seeds.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from veilmap.amounts import exact_delta
 from veilmap.engines import open_points
 from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
 from veilmap.errors import BadInput, VeilmapError
+from veilmap.matching import parties
+from veilmap.matching.blocks import read_blocks
+from veilmap.matching.rule import Rule
 from veilmap.method import METHODS
 from veilmap.publish import checked_delta, exact_epsilon, must_fit, resolve, settled
 from veilmap.published import release_of
@@ -249,7 +252,31 @@ def release_parts(data: bytes) -> None:
         table = pa.table({name: pa.array(values, TYPES.get(name, pa.float64())) for name, values in columns})
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError, pa.ArrowException):
         return  # no Parquet file holds that
-    must_serve(release_of("release.parquet", header, table))
+    must_serve(release := release_of("release.parquet", header, table))
+    if release.domain in usual_domains():
+        read_blocks(release, matching_rule(release.domain))
+
+
+@cache
+def usual_domains() -> set[vm.Domain]:
+    return {vm.Domain.from_json(json.loads(data)["header"]["domain"]) for data in in_json()}
+
+
+@cache
+def matching_rule(domain: vm.Domain) -> Rule:
+    return Rule.of(domain, [0] * domain.dimensions, [axis.hi - axis.lo for axis in domain.axes])
+
+
+# The other party of a matching
+
+
+def hello() -> dict[str, object]:
+    return parties._hello(matching_rule(PLANE), left=True)
+
+
+@target(lambda: [json.dumps(hello()).encode(), b"[" * 60_000], is_json=True)
+def handshake(data: bytes) -> None:
+    raise BadInput(parties._difference(hello(), data))
 
 
 # Points

@@ -251,7 +251,7 @@ def _difference(expected: dict[str, object], theirs: bytes) -> str:
     try:
         said = json.loads(theirs)
         names = [name for name, value in expected.items() if said.get(name) != value] or ["protocol"]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         names = ["protocol"]
     words = {
         "apart": "thresholds",
