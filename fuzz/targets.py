@@ -6,6 +6,7 @@ Errors must be one printable sentence, answers finite numbers, and no library ma
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -306,11 +307,18 @@ def read_points(path: Path, unit: str | None) -> None:
                 assert len({len(column) for column in piece.columns}) == 1
 
 
-@target(
-    lambda: [b"x,y\n1,0.5\n2,-1e-3\n,nan\n", b'"x";"y";who\r\n1;2;a\r\n"3";4,5;"b', b"\xef\xbb\xbfy\tx\twho\n0\t1\t\n"]
-)
+def csv_files() -> Iterable[bytes]:
+    yield from (
+        b"x,y\n1,0.5\n2,-1e-3\n,nan\n",
+        b'"x";"y";who\r\n1;2;a\r\n"3";4,5;"b',
+        b"\xef\xbb\xbfy\tx\twho\n0\t1\t\n",
+    )
+    yield gzip.compress(b"x,y,who\n1,2,\n" * 9, mtime=0)
+
+
+@target(csv_files)
 def csv(data: bytes) -> None:
-    path = file("points.csv", data)
+    path = file("points.csv.gz" if data.startswith(b"\x1f\x8b") else "points.csv", data)
     for unit in (None, "who"):
         with suppress(BadInput):
             read_points(path, unit)

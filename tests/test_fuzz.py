@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -249,14 +250,24 @@ def test_sizes_of_pages_are_what_pyarrow_says_of_them():
             buffer, numbers = io.BytesIO(), RNG.random(rows)
             pq.write_table(pa.table({"a": numbers, "b": numbers.round(1)}), buffer, compression=packed, version="2.6")
             data, metadata = buffer.getvalue(), pq.read_metadata(buffer)
-            footer, _ = pages._struct(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"), 16)
-            for k, column in enumerate(footer[pages.GROUPS][0][pages.COLUMNS]):
+            reader = pages.Reader(data)
+            for k, column in enumerate(reader.footer()[pages.GROUPS][0][pages.COLUMNS]):
                 about, theirs = column[pages.ABOUT], metadata.row_group(0).column(k)
-                start = min(about[pages.PAGES], about.get(pages.DICTIONARY, about[pages.PAGES]))
-                size = pages._unpacked_size(data, start, start + about[pages.PACKED])
+                size = reader.unpacked_size(about)
                 headers = theirs.total_uncompressed_size - size
                 assert 0 < headers < 60 * (2 + rows // 10_000)
                 assert about[pages.VALUES] == rows
+
+
+@pytest.mark.parametrize("inner", [b"\x00", b"\x19\x00" + b"\x00"], ids=["structs", "lists"])
+def test_a_footer_that_never_ends_is_left_soon(inner):
+    """Lists of nothings: a few bytes for each, and many in a file."""
+    some = b"\x49" + b"\xfc" + b"\xff\xff\xff\x7f" + inner * 3_000_000
+    data = b"PAR1" + some + len(some).to_bytes(4, "little") + b"PAR1"
+    started = time.process_time()
+    with pytest.raises(ValueError, match="so much"):
+        pages.must_hold_little(data, 10**9, 128, 1 << 14)
+    assert time.process_time() - started < 5
 
 
 def test_loading_executes_nothing(tmp_path):

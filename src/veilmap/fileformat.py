@@ -226,7 +226,7 @@ def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], p
     _must_be_unaltered(path, data)
     try:
         must_hold_little(data, NODES_A_BYTE * len(data), BYTES_A_VALUE, BYTES_A_COLUMN)
-        limits = {"thrift_string_size_limit": len(data), "thrift_container_size_limit": MOST_ROW_GROUPS}
+        limits = {"thrift_string_size_limit": min(len(data), 2**31 - 1), "thrift_container_size_limit": MOST_ROW_GROUPS}
         file = pq.ParquetFile(pa.BufferReader(data), **limits)
         header = _header(path, (file.metadata.metadata or {})[HEADER])
         wanted = [field.name for field in file.schema_arrow if field.type in _READ and field.name not in _UNREAD]

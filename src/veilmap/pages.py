@@ -7,9 +7,11 @@ structs of Thrift's compact protocol.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 DEEPEST = 16  # values inside values; a footer has eight
+MOST_VALUES = 1 << 20  # in all headers together; 10^8 nodes need half of that
 TRUTHS, BYTE, I32, I64, DOUBLE, TEXT, LISTS, STRUCT = (1, 2), 3, 5, 6, 7, 8, (9, 10), 12
 BITS = {4: 16, I32: 32, I64: 64}
 
@@ -23,88 +25,97 @@ PAGE_UNPACKED, PAGE_PACKED = (2, I32), (3, I32)  # of a page
 
 def must_hold_little(data: bytes, most_rows: int, bytes_a_value: int, bytes_a_column: int) -> None:
     """ValueError if a file says that it has more rows, or pages that unpack to more for each value, or says nothing."""
+    reader = Reader(data)
     try:
-        footer, _ = _struct(data, len(data) - 8 - int.from_bytes(data[-8:-4], "little"), DEEPEST)
+        footer = reader.footer()
         if not 0 <= footer[ROWS] == sum(group[GROUP_ROWS] for group in footer[GROUPS]) <= most_rows:
             raise ValueError("A file has the rows of its groups, and not so many.")
         for group in footer[GROUPS]:
             for column in (column[ABOUT] for column in group[COLUMNS]):
-                start = min(column[PAGES], column.get(DICTIONARY, column[PAGES]))
-                size = _unpacked_size(data, start, start + column[PACKED])
-                rows = group[GROUP_ROWS]
+                rows, size = group[GROUP_ROWS], reader.unpacked_size(column)
                 if rows < 0 or column[VALUES] != rows or size > bytes_a_value * rows + bytes_a_column:
                     raise ValueError("A column holds more than its rows need.")
     except (IndexError, KeyError, TypeError):
         raise ValueError("A Parquet file says what it holds.") from None
 
 
-def _unpacked_size(data: bytes, start: int, stop: int) -> int:
-    """Bytes that the pages of a column unpack to."""
-    if not 0 <= start <= stop <= len(data):
-        raise ValueError("There are no such bytes.")
-    total, at = 0, start
-    while at < stop:
-        page, at = _struct(data, at, DEEPEST)
-        if page[PAGE_UNPACKED] < 0 or page[PAGE_PACKED] < 0:
-            raise ValueError("A page has no such size.")
-        total, at = total + page[PAGE_UNPACKED], at + page[PAGE_PACKED]
-    return total
+@dataclass(slots=True)
+class Reader:
+    """Reads values one after the other, and no more of them than a file needs."""
 
+    data: bytes
+    at: int = 0
+    left: int = MOST_VALUES
 
-def _struct(data: bytes, at: int, deepest: int) -> tuple[dict[tuple[int, int], Any], int]:
-    """The fields of a struct, by number and type; and where it ends."""
-    out: dict[tuple[int, int], Any] = {}
-    number = 0
-    if at < 0 or deepest == 0:
-        raise ValueError("There is no such struct.")
-    while head := data[at]:
-        at, kind = at + 1, head & 15
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _signed(data, at, 16)
-        if (number, kind) in out:  # readers differ in which one they believe
-            raise ValueError("A field is there twice.")
-        out[number, kind], at = (None, at) if kind in TRUTHS else _value(data, at, kind, deepest - 1)
-    return out, at + 1
+    def footer(self) -> dict[tuple[int, int], Any]:
+        """Before the last 8 bytes, which begin with its length."""
+        self.at = len(self.data) - 8 - int.from_bytes(self.data[-8:-4], "little")
+        if self.at < 0:
+            raise ValueError("There is no such footer.")
+        return self.struct(DEEPEST)
 
+    def unpacked_size(self, column: dict[tuple[int, int], Any]) -> int:
+        """Bytes that the pages of a column unpack to."""
+        self.at = start = min(column[PAGES], column.get(DICTIONARY, column[PAGES]))
+        total, stop = 0, start + column[PACKED]
+        if not 0 <= start <= stop <= len(self.data):
+            raise ValueError("There are no such pages.")
+        while self.at < stop:
+            page = self.struct(DEEPEST)
+            if page[PAGE_UNPACKED] < 0 or page[PAGE_PACKED] < 0:
+                raise ValueError("A page has no such size.")
+            total, self.at = total + page[PAGE_UNPACKED], self.at + page[PAGE_PACKED]
+        return total
 
-def _value(data: bytes, at: int, kind: int, deepest: int) -> tuple[Any, int]:
-    """What is there, as far as anyone here asks for it; and where it ends."""
-    if kind in BITS:
-        return _signed(data, at, BITS[kind])
-    if kind == STRUCT:
-        return _struct(data, at, deepest)
-    if kind == TEXT:
-        length, at = _unsigned(data, at)
-        return None, at + length
-    if kind in LISTS and deepest:
-        size, inner, at = data[at] >> 4, data[at] & 15, at + 1
-        if size == 15:
-            size, at = _unsigned(data, at)
-        out = []
-        for _ in range(min(size, len(data) + 1)):  # each takes a byte at least
-            value, at = _value(data, at, BYTE if inner in TRUTHS else inner, deepest - 1)
-            out.append(value)
-        return out, at
-    if kind in (BYTE, DOUBLE) and at < len(data):
-        return None, at + (1 if kind == BYTE else 8)
-    raise ValueError("No Parquet file has that.")
+    def struct(self, deepest: int) -> dict[tuple[int, int], Any]:
+        """Fields by number and type."""
+        out: dict[tuple[int, int], Any] = {}
+        number = 0
+        while head := self._byte():
+            kind = head & 15
+            number = number + (head >> 4) if head >> 4 else self._signed(16)
+            if (number, kind) in out:  # readers differ in which one they believe
+                raise ValueError("A field is there twice.")
+            out[number, kind] = None if kind in TRUTHS else self._value(kind, deepest - 1)
+        return out
 
+    def _value(self, kind: int, deepest: int) -> Any:
+        """What is next, if anyone here asks for it."""
+        self.left -= 1
+        if self.left < 0 or deepest < 0:
+            raise ValueError("No Parquet file has so much to say.")
+        if kind in BITS:
+            return self._signed(BITS[kind])
+        if kind == STRUCT:
+            return self.struct(deepest)
+        if kind in LISTS:
+            head = self._byte()
+            size = self._unsigned() if head >> 4 == 15 else head >> 4
+            inner = BYTE if head & 15 in TRUTHS else head & 15
+            return [self._value(inner, deepest - 1) for _ in range(size)]
+        if kind not in (BYTE, DOUBLE, TEXT):
+            raise ValueError("No Parquet file has that.")
+        length = self._unsigned() if kind == TEXT else 1 if kind == BYTE else 8
+        self.at += length
+        return None
 
-def _signed(data: bytes, at: int, bits: int) -> tuple[int, int]:
-    """0, -1, 1, -2, … as 0, 1, 2, 3, …"""
-    number, at = _unsigned(data, at)
-    if number >= 1 << bits:
+    def _signed(self, bits: int) -> int:
+        """0, -1, 1, -2, … as 0, 1, 2, 3, …"""
+        number = self._unsigned()
+        if number >= 1 << bits:
+            raise ValueError("A number is too long.")
+        return (number >> 1) ^ -(number & 1)
+
+    def _unsigned(self) -> int:
+        """Seven bits a byte, the lowest first."""
+        number = 0
+        for k in range(10):
+            byte = self._byte()
+            number |= (byte & 127) << (7 * k)
+            if byte < 128:
+                return number
         raise ValueError("A number is too long.")
-    return (number >> 1) ^ -(number & 1), at
 
-
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first."""
-    number = 0
-    for k in range(10):
-        number |= (data[at + k] & 127) << (7 * k)
-        if data[at + k] < 128:
-            return number, at + k + 1
-    raise ValueError("A number is too long.")
+    def _byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1]
