@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 DEEPEST = 16  # values inside values; a footer has eight
-MOST_VALUES = 1 << 20  # in all headers together; 10^8 nodes need half of that
+MOST_VALUES, BYTES_A_VALUE = 1 << 17, 16
+"""In all headers together: so many, and one more for so many bytes of the file. 10^6 nodes need 15,000."""
 TRUTHS, BYTE, I32, I64, DOUBLE, TEXT, LISTS, STRUCT = (1, 2), 3, 5, 6, 7, 8, (9, 10), 12
 BITS = {4: 16, I32: 32, I64: 64}
 
@@ -25,7 +26,7 @@ PAGE_UNPACKED, PAGE_PACKED = (2, I32), (3, I32)  # of a page
 
 def must_hold_little(data: bytes, most_rows: int, bytes_a_value: int, bytes_a_column: int) -> None:
     """ValueError if a file says that it has more rows, or pages that unpack to more for each value, or says nothing."""
-    reader = Reader(data)
+    reader = Reader(data, left=MOST_VALUES + len(data) // BYTES_A_VALUE)
     try:
         footer = reader.footer()
         if not 0 <= footer[ROWS] == sum(group[GROUP_ROWS] for group in footer[GROUPS]) <= most_rows:
