@@ -222,14 +222,18 @@ def sealed_file(table, header=b'{"format": 2}', **options):
 
 def test_a_file_that_unpacks_to_more_than_its_size_warrants_is_refused(tmp_path, monkeypatch):
     """Many rows of one value, and a page of a few bytes that unpacks to many: both are seen before they are read."""
-    monkeypatch.setattr(pq.ParquetFile, "read", None)  # nothing may be unpacked
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("It is unpacked."))
     many = sealed_file(pa.table({"estimate": pa.array(np.zeros(3_000_000))}), compression="zstd")
     assert len(many) < 20_000
     text = sealed_file(pa.table({"estimate": ["0" * 10_000_000]}), compression="zstd", use_dictionary=False)
     assert len(text) < 20_000
-    for data in (many, text):
+    longer = pa.StructArray.from_arrays([pa.array(["0" * 10_000] * 1000)], ["a"])
+    twice = sealed_file(pa.Table.from_arrays([pa.array(np.zeros(1000)), longer], ["estimate", "estimate"]))
+    for data in (many, text, twice):
         with pytest.raises(Damaged):
             fileformat.parsed("bomb", data)
+    with pytest.raises(pytest.fail.Exception):
+        fileformat.parsed("none", sealed_file(pa.table({"estimate": [1.0]})))
 
 
 @pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid", "slopes"])

@@ -230,11 +230,20 @@ def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], p
         file = pq.ParquetFile(pa.BufferReader(data), **limits)
         header = _header(path, (file.metadata.metadata or {})[HEADER])
         wanted = [field.name for field in file.schema_arrow if field.type in _READ and field.name not in _UNREAD]
-        if len(wanted) > MOST_COLUMNS:
-            raise ValueError("A release has fewer columns.")
+        _must_be_plain(file.schema, wanted)
         return header, file.read(columns=wanted)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(f"{path} does not hold what a release must: ask for it again.") from None
+
+
+def _must_be_plain(schema: pq.ParquetSchema, wanted: list[str]) -> None:
+    """Names go by their beginning: another column of that name would be read too, and might be long texts."""
+    if len(wanted) > MOST_COLUMNS or len(schema) > 2 * MOST_COLUMNS:
+        raise ValueError("A release has fewer columns.")
+    paths = [schema.column(k).path for k in range(len(schema))]
+    meant = sum(any(path == name or path.startswith(f"{name}.") for name in wanted) for path in paths)
+    if meant != len(wanted) + 3 * wanted.count("bbox"):
+        raise ValueError("A release has other columns.")
 
 
 def _must_be_unaltered(path: str | os.PathLike[str], data: bytes) -> None:
