@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from auditor import least_epsilon
+from veilmap.auditing.bound import least_epsilon
 from veilmap.budget import Levels
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain

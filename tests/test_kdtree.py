@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import veilmap as vm
-from auditor import least_epsilon
+from veilmap.auditing.bound import least_epsilon
 from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from auditor import least_epsilon
 from veilmap import budget
+from veilmap.auditing.bound import least_epsilon
 from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain

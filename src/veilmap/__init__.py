@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 _HOME = {
     "AdaptiveGrid": "structures",
     "Answers": "answer",
+    "Audit": "auditing",
     "BadInput": "errors",
     "Best": "structures",
     "BudgetSpent": "errors",
@@ -41,6 +42,7 @@ _HOME = {
     "UniformGrid": "structures",
     "VeilmapError": "errors",
     "Workload": "structures",
+    "audit": "auditing",
     "load": "published",
     "make_key": "signatures",
     "match": "matching",
@@ -54,6 +56,8 @@ __all__ = sorted(_HOME)  # noqa: PLE0605
 if TYPE_CHECKING:
     from veilmap.accounts import Ledger as Ledger
     from veilmap.answer import Answers as Answers
+    from veilmap.auditing import Audit as Audit
+    from veilmap.auditing import audit as audit
     from veilmap.budget import Geometric as Geometric
     from veilmap.budget import LeafOnly as LeafOnly
     from veilmap.budget import Levels as Levels

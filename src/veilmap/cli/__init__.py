@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilmap.cli import keys, ledger
+from veilmap.cli.audit import EXAMPLE as AUDIT_EXAMPLE
+from veilmap.cli.audit import audit
 from veilmap.cli.matching import EXAMPLE as MATCH_EXAMPLE
 from veilmap.cli.matching import match
 from veilmap.cli.options import (
@@ -31,6 +33,7 @@ from veilmap.cli.options import (
     SampleOption,
     SetOption,
     WorkloadOption,
+    typed_settings,
 )
 from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
@@ -145,7 +148,7 @@ def release(
             noise=noise,
             estimate=estimate,
             budget=budget,
-            options=_settings(settings),
+            options=typed_settings(settings),
             unit=unit,
             max_rows_per_unit=max_rows_per_unit,
             allow_nonprivate=allow_nonprivate,
@@ -270,7 +273,7 @@ def plan(
         noise=noise,
         estimate=estimate,
         budget=None if workload is None else Workload(_read_boxes(workload, place)),
-        options=_settings(settings),
+        options=typed_settings(settings),
         max_rows_per_unit=1 if max_rows_per_unit is None else max_rows_per_unit,
     )
     if box:
@@ -329,6 +332,7 @@ app.command(epilog=STUDY_EXAMPLE)(reproduce)
 app.add_typer(ledger.app, name="ledger", epilog=ledger.EXAMPLE)
 app.command(epilog=keys.KEY_EXAMPLE)(keys.key)
 app.command(epilog=keys.SIGN_EXAMPLE)(keys.sign)
+app.command(epilog=AUDIT_EXAMPLE)(audit)
 
 
 @app.command(epilog="Example: veilmap demo -o demo")
@@ -408,15 +412,6 @@ def _must_be_free(out: Path, inputs: list[Path], overwrite: bool) -> None:
         raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")
     if not is_release(out):
         raise BadInput(f"{out} exists and is no release, so it is not overwritten: choose another name.")
-
-
-def _settings(texts: list[str] | None) -> dict[str, object] | None:
-    """Options of a structure, as typed: numbers where they look like it."""
-    pairs = [text.partition("=") for text in texts or []]
-    for name, equals, value in pairs:
-        if not (name and equals and value):
-            raise BadInput(f"An option of a method is name=value, like switch=2; got {name + equals + value!r}.")
-    return {name: int(value) if value.isdecimal() and len(value) < 20 else value for name, _, value in pairs} or None
 
 
 def _domain(text: str, crs: str | None) -> Domain:

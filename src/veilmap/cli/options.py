@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from veilmap.cli.show import Format
+from veilmap.errors import BadInput
 
 DomainOption = Annotated[
     str, typer.Option("--domain", help="The public box: name=low:high for each axis, separated by commas.")
@@ -52,3 +53,12 @@ BoxOption = Annotated[
     list[str] | None,
     typer.Option("--box", help="Low end of each axis, then high end of each, with commas. May be repeated."),
 ]
+
+
+def typed_settings(texts: list[str] | None) -> dict[str, object] | None:
+    """Options of a structure, as typed: numbers where they look like it."""
+    pairs = [text.partition("=") for text in texts or []]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise BadInput(f"An option of a method is name=value, like switch=2; got {name + equals + value!r}.")
+    return {name: int(value) if value.isdecimal() and len(value) < 20 else value for name, _, value in pairs} or None

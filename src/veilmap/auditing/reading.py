@@ -1,0 +1,114 @@
+"""What someone who knows the two data sets can read off a release: odds, and what the tree looks like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.auditing.neighbours import Neighbours
+from veilmap.method import Method, Noise
+from veilmap.review import Review
+from veilmap.tree import Ints
+from veilmap.vault import NoisyTree, measure
+
+Floats = NDArray[np.float64]
+
+DRAWS = 2**20  # of noise that are kept
+DOUBTED = 2  # times that a look must be seen before it counts for much
+
+
+def laplace_rate(variance: Floats) -> Floats:
+    """The ε of discrete Laplace noise."""
+    rate: Floats = np.arccosh(1 + 1 / variance)
+    return rate
+
+
+def odds(noisy: Ints, without: Ints, having: Ints, variance: Floats, gaussian: bool) -> float:
+    """The log-likelihood ratio of these noisy counts, for ``having`` against ``without``."""
+    if gaussian:
+        each = (having - without) * (2 * noisy - having - without) / (2 * variance)
+    else:
+        each = laplace_rate(variance) * (np.abs(noisy - without) - np.abs(noisy - having))
+    return float(each.sum())
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was read off many releases of one data set."""
+
+    odds: list[float] = field(default_factory=list)
+    tree: list[int] = field(default_factory=list)  # a hash of all boxes
+    path: list[int] = field(default_factory=list)  # of those that hold the one more
+    noise: list[Ints] = field(default_factory=list)
+    variance: list[Floats] = field(default_factory=list)  # that the noise is said to have
+    drawn: int = 0
+
+    def read(self, noisy: NoisyTree, review: Review, case: Neighbours, one_more: bool, gaussian: bool) -> None:
+        """Take down one release."""
+        tree, path, without, having = case.look(noisy.tree)
+        told = np.isfinite(noisy.noise_variance)
+        here = told & (having > without)
+        found = odds(noisy.noisy_count[here], without[here], having[here], noisy.noise_variance[here], gaussian)
+        noise = [noisy.noisy_count[told] - (having if one_more else without)[told]]
+        variance = [noisy.noise_variance[told]]
+        for grid, (said, spread) in zip(review.grids, noisy.misses, strict=False):
+            sums = [np.array([np.abs(counts - grid.expected).sum()]) for counts in case.on_grid(grid.parts)]
+            found += odds(np.array([said]), sums[0], sums[1], np.array([spread]), gaussian)
+            noise.append(said - sums[one_more])
+            variance.append(np.array([spread]))
+        self.odds.append(round(found, 6))
+        self.tree.append(tree)
+        self.path.append(path)
+        if self.drawn < DRAWS:
+            self.noise += noise
+            self.variance += variance
+            self.drawn += sum(map(len, noise))
+
+
+@dataclass(slots=True)
+class Trial:
+    """Releases of two neighbours by one method."""
+
+    case: Neighbours
+    method: Method
+    epsilon: Fraction
+    delta: Fraction
+    seen: tuple[Seen, Seen] = field(default_factory=lambda: (Seen(), Seen()))  # with the one more, and without
+
+    def run(self, times: int) -> None:
+        """So many releases more of each."""
+        gaussian = self.method.noise is Noise.DISCRETE_GAUSSIAN
+        for seen, one_more in zip(self.seen, (True, False), strict=True):
+            sealed = self.case.sealed(one_more)
+            for _ in range(times):
+                review = Review(self.case.domain, self.method)
+                noisy = measure(sealed, self.method, self.epsilon, delta=self.delta, review=review)
+                seen.read(noisy, review, self.case, one_more, gaussian)
+
+    def scores(self, first: int, last: int, learned_from: int) -> dict[str, tuple[Floats, Floats]]:
+        """Ways to tell the two apart, for releases ``first`` to ``last``: what trees say is learned from others."""
+        counts = [np.array(seen.odds[first:last]) for seen in self.seen]
+        found = {"counts": (counts[0], counts[1])}
+        for name in ("path", "tree"):
+            looks = [getattr(seen, name) for seen in self.seen]
+            says = learned(*(look[:learned_from] for look in looks))
+            if not any(says.values()):
+                continue
+            told = [np.array([says.get(key, 0.0) for key in look[first:last]]) for look in looks]
+            found[name] = (told[0], told[1])
+            found[f"counts and {name}"] = (counts[0] + told[0], counts[1] + told[1])
+        return found
+
+
+def learned(ours: Iterable[int], theirs: Iterable[int]) -> dict[int, float]:
+    """The log of how much oftener each look was seen with the one more than without, shrunk where it is rare."""
+    with_it, without = Counter(ours), Counter(theirs)
+    keys = with_it.keys() | without.keys()
+    if len(keys) == 1:
+        return {}
+    return {key: round(float(np.log((with_it[key] + DOUBTED) / (without[key] + DOUBTED))), 3) for key in keys}

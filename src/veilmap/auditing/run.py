@@ -1,0 +1,207 @@
+"""An audit of a method: the neighbours that show most, a certified bound, and checks of noise and of outputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.amounts import exact_epsilon
+from veilmap.auditing.bound import Certificate, Event, certify, choose
+from veilmap.auditing.checks import Check, of_noise, of_outputs, of_trees
+from veilmap.auditing.neighbours import usual
+from veilmap.auditing.reading import Seen, Trial
+from veilmap.budget import LevelBudget
+from veilmap.errors import BadInput
+from veilmap.method import Method, Noise
+from veilmap.publish import checked_delta, resolve
+from veilmap.testing import fixed_entropy
+
+Floats = NDArray[np.float64]
+
+FEWEST = 400
+PILOT = 0.15  # of the releases find the neighbours that show most
+LEARN, CHOOSE = 0.1, 0.25  # of those of the best neighbours say what trees tell, and (up to here) choose the event
+UNSURE = 0.5  # doubt of what so few say
+STEP = 50  # releases from one report of progress to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit has found. A bound above epsilon proves a bug; a bound below it proves nothing."""
+
+    method: str
+    epsilon: Fraction
+    delta: Fraction
+    confidence: float
+    releases: int
+    neighbours: str
+    reading: str  # what was read off each release
+    event: Event
+    certificate: Certificate
+    checks: tuple[Check, ...]
+    scores: tuple[Floats, Floats]  # of the releases that certify, with the one more and without
+
+    @property
+    def bound(self) -> float:
+        """What epsilon is at least; 0 when nothing was found."""
+        return max(0.0, self.certificate.bound)
+
+    @property
+    def within(self) -> bool:
+        """Whether the bound is no more than the claim."""
+        return self.bound <= self.epsilon
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found against the method."""
+        return self.within and all(check.passed for check in self.checks)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw what was seen of the two data sets, and the loss of each event beside the claim."""
+        from veilmap.auditing.picture import draw
+
+        draw(self, path)
+
+
+def audit(
+    method: str | Method,
+    epsilon: object,
+    *,
+    releases: int = 20_000,
+    confidence: float = 0.999,
+    delta: object = None,
+    height: int | None = None,
+    sample: object = None,
+    noise: str | Noise | None = None,
+    budget: LevelBudget | None = None,
+    options: Mapping[str, object] | None = None,
+    max_rows_per_unit: int | None = None,
+    seed: int | None = None,
+    progress: Callable[[float], None] = lambda part: None,
+) -> Audit:
+    """Try to prove that a method tells more than it claims.
+
+    Many releases are made of two made-up data sets that differ by one row (or person). Which data sets, what is read
+    off the releases and which event tells them apart is chosen on some of them; the others bound the event's two
+    probabilities, and the log of their ratio is a bound for epsilon.
+
+    Parameters
+    ----------
+    method, height, sample, noise, budget, options
+        As for :func:`veilmap.release`; also a ``Method`` with a structure of one's own.
+    epsilon, delta
+        The claim.
+    releases
+        How many are made, in all. More of them bring the bound nearer to what is true.
+    confidence
+        With which the bound holds.
+    max_rows_per_unit
+        Audit the protection of people with many rows, of whom so many are looked at.
+    seed
+        Draw the same noise again; by default it comes from the operating system, as for any release.
+    progress
+        Called now and then with the part that is done.
+    """
+    claim = exact_epsilon(epsilon)
+    chosen = _low(resolve(method, height, None, sample, noise, budget, options))
+    chance = checked_delta(chosen, delta)
+    if not chosen.private:
+        raise BadInput(f"{chosen.name} is a yardstick, and not private: there is no claim to audit.")
+    if type(releases) is not int or releases < FEWEST:
+        raise BadInput(f"An audit makes {FEWEST} releases or more, got {releases!r}.")
+    if not 0.5 <= confidence < 1:
+        raise BadInput(f"The confidence of an audit is from 0.5 to below 1, got {confidence!r}.")
+    if max_rows_per_unit is not None and not (type(max_rows_per_unit) is int and max_rows_per_unit >= 1):
+        raise BadInput(f"A unit has 1 row or more, got max_rows_per_unit={max_rows_per_unit!r}.")
+    with nullcontext() if seed is None else fixed_entropy(seed):
+        return _audit(chosen, claim, chance, releases, 1 - confidence, max_rows_per_unit, progress)
+
+
+def _audit(
+    method: Method,
+    epsilon: Fraction,
+    delta: Fraction,
+    releases: int,
+    doubt: float,
+    most: int | None,
+    progress: Callable[[float], None],
+) -> Audit:
+    done, slack = 0, float(delta)
+
+    def run(trial: Trial, times: int) -> None:
+        nonlocal done
+        for start in range(0, times, STEP):
+            some = min(STEP, times - start)
+            trial.run(some)
+            done += 2 * some
+            progress(min(done / releases, 1.0))
+
+    trials = _trials(method, epsilon, delta, most)
+    pilot = max(20, int(PILOT * releases / 2 / len(trials)))
+    for trial in trials:
+        run(trial, pilot)
+    trial = max(trials, key=lambda trial: _promise(trial, slack))
+    run(trial, max(releases // 2 - pilot * len(trials), FEWEST // 4))
+    total = len(trial.seen[0].odds)
+    learn, start = (pilot + int(part * (total - pilot)) for part in (LEARN, CHOOSE))
+    guesses = {name: choose(*seen, doubt, slack) for name, seen in trial.scores(learn, start, learn).items()}
+    reading = max(guesses, key=lambda name: guesses[name][0])
+    event = guesses[reading][1]
+    ours, theirs = trial.scores(start, total, learn)[reading]
+    return Audit(
+        method.name,
+        epsilon,
+        delta,
+        1 - doubt,
+        2 * (total + pilot * (len(trials) - 1)),
+        trial.case.name,
+        reading,
+        event,
+        certify(event, ours, theirs, doubt, slack),
+        (of_noise(trial), *of_outputs(trial), of_trees(trial, start, doubt)),
+        (ours, theirs),
+    )
+
+
+def _trials(method: Method, epsilon: Fraction, delta: Fraction, most: int | None) -> list[Trial]:
+    """Along one axis, where least hides a row; or two, for methods that need them, as those along a curve do."""
+    trials: list[Trial] = []
+    for axes in (1, 2):
+        trials = [Trial(case, method, epsilon, delta) for case in usual(axes, most, _halvings(method, axes))]
+        try:
+            replace(trials[0], seen=(Seen(), Seen())).run(1)
+        except BadInput:
+            if axes == 2:
+                raise
+        else:
+            break
+    return trials
+
+
+def _halvings(method: Method, axes: int) -> int:
+    """How often an axis is cut."""
+    structure = method.structure
+    if hasattr(structure, "halvings"):
+        return int(structure.halvings(axes))
+    return structure.height or 0
+
+
+def _low(method: Method) -> Method:
+    """With as few levels as it can have, where it was given no height: one, and one more with middles for a hybrid."""
+    structure: Any = method.structure
+    if structure.height is not None or not hasattr(structure, "settled"):
+        return method
+    return replace(method, structure=replace(structure, height=1 + (structure.switch == "half")))
+
+
+def _promise(trial: Trial, delta: float) -> float:
+    """What a few releases say of a pair of neighbours: how far its events may go."""
+    half = len(trial.seen[0].odds) // 2
+    return max(choose(*seen, UNSURE, delta)[0] for seen in trial.scores(half, 2 * half, half).values())
