@@ -2,7 +2,7 @@
 
 An audit is a method, two neighbouring data sets and a number read off the release. Each is run on the build as it is
 and, all else the same, on builds with one thing broken: what it says of the first is within the claim, and what it
-says of the others is not.
+says of the others is not. What is common to all data (boxes that share no row) can be audited in many fields at once.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import pytest
 from numpy.typing import NDArray
 
 from veilmap.auditing.bound import least_epsilon
-from veilmap.budget import Levels
+from veilmap.auditing.neighbours import KnownRows
+from veilmap.auditing.reading import laplace_rate
+from veilmap.budget import LeafOnly, Levels
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.method import METHODS, Method, Noise
 from veilmap.structures import Gate, KdTree, Quadtree
 from veilmap.testing import fixed_entropy
-from veilmap.tree import Tree
 from veilmap.vault import NoisyTree, Sealed, measure
 from veilmap.vault.dense import decay
 from veilmap.vault.exponential import exponential_cuts
 from veilmap.vault.gaussian import concentrated, discrete_gaussian
 from veilmap.vault.halves import uneven_halves
+from veilmap.vault.misses import sum_of_misses
 from veilmap.vault.noise import discrete_laplace
 from veilmap.vault.rows import Rows
 from veilmap.vault.sampling import inner_epsilon
@@ -41,24 +43,6 @@ Ints = NDArray[np.int64]
 CLAIM = Fraction(2)
 NAMES = [name for name, method in METHODS.items() if method.private]
 MOST, LITTLE = Fraction(19, 20), Fraction(1, 20)  # of the budget: for what an audit looks at, and for the rest
-
-
-@dataclass(frozen=True)
-class KnownRows:
-    """Rows whose cells are known: an audit draws thousands of releases, and reading rows is not its subject."""
-
-    cells: list[Ints]
-    units: Ints | None = None
-    again = True
-
-    def rows(self, domain: object, progress: object) -> tuple[list[Ints], Ints | None]:
-        return self.cells, self.units
-
-    def count_leaves(self, domain: Domain, tree: Tree, progress: object) -> Ints:
-        assert not np.any(self.cells), "rows of regular trees lie in the first cell"
-        counts = np.zeros(tree.level_start[-1] - tree.level_start[-2], np.int64)
-        counts[0] = len(self.cells[0])
-        return counts
 
 
 # --- numbers read off a release -----------------------------------------------------------------------------------
@@ -74,7 +58,7 @@ def on_path(noisy: NoisyTree) -> NDArray[np.bool_]:
 def odds(noisy: NoisyTree) -> float:
     """The log-likelihood ratio of one row in the first cell against none, of Laplace noise on all of its path."""
     path = on_path(noisy) & np.isfinite(noisy.noise_variance)
-    rate = np.arccosh(1 + 1 / noisy.noise_variance[path])
+    rate = laplace_rate(noisy.noise_variance[path])
     return float(np.round(np.where(noisy.noisy_count[path] >= 1, rate, -rate).sum(), 6))
 
 
@@ -96,6 +80,16 @@ def size(noisy: NoisyTree) -> float:
 def first_level(noisy: NoisyTree) -> float:
     """How many nodes it has."""
     return float(noisy.tree.level_start[2] - noisy.tree.level_start[1])
+
+
+def checked(noisy: NoisyTree) -> float:
+    """All that a check has found."""
+    return float(sum(found for found, _ in noisy.misses))
+
+
+def expect_nothing(noisy: NoisyTree) -> tuple[tuple[tuple[int, ...], Ints], ...]:
+    """Of one box, and of its halves."""
+    return ((1,), np.zeros(1, np.int64)), ((2,), np.zeros(2, np.int64))
 
 
 def depth(noisy: NoisyTree) -> float:
@@ -127,8 +121,9 @@ class Audit:
     both: int = 0  # times that the first are there
     cap: int | None = None  # rows that count, of the one person who has them all
     delta: Fraction = Fraction(0)
-    runs: int = 600
+    runs: int = 400
     settings: tuple[tuple[str, object], ...] = ()  # of structures, in any build: they decide nothing about privacy
+    review: Callable[[NoisyTree], Any] | None = None
 
     def sealed(self, more: tuple[int, ...]) -> Sealed:
         last = np.array(self.base * self.both + more, np.int64)
@@ -145,9 +140,54 @@ class Audit:
             if broken is not None:
                 broken(patch)
             for sealed in (self.sealed(self.more), self.sealed(())):
-                releases = (measure(sealed, self.method, CLAIM, delta=self.delta) for _ in range(self.runs))
+                how = {"delta": self.delta, "review": self.review}
+                releases = (measure(sealed, self.method, CLAIM, **how) for _ in range(self.runs))
                 seen.append(np.array([self.look(noisy) for noisy in releases]))
         return least_epsilon(*seen, delta=float(self.delta))
+
+
+FIELDS = 2048
+
+
+@dataclass(frozen=True)
+class InFields(KdTree):
+    """A kd-tree in each of many fields: they share no row, so that one release is as many audits of its cuts."""
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Any) -> None:
+        gate.refine((FIELDS,))
+        KdTree.grow(self, gate, epsilon, budget)
+
+
+@dataclass(frozen=True)
+class FieldAudit:
+    """The same of every field alone: every other one has a row more."""
+
+    method: Method
+    bits: int = 6  # of a field
+    base: tuple[int, ...] = ()  # cells of a field's rows ...
+    both: int = 1  # ... and how often each is there
+    more: tuple[int, ...] = (0,)
+    delta: Fraction = Fraction(0)
+    runs: int = 2
+
+    def bound(self, seed: int, broken: Break | None = None) -> float:
+        field = np.arange(FIELDS) << self.bits
+        rows = [np.repeat(field + cell, self.both) for cell in self.base] + [field[::2] + cell for cell in self.more]
+        domain = Domain({"x": (0, 1)}, bits=self.bits + FIELDS.bit_length() - 1)
+        sealed = Sealed(KnownRows([np.sort(np.concatenate(rows))]), domain)
+        with pytest.MonkeyPatch.context() as patch, fixed_entropy(seed):
+            if broken is not None:
+                broken(patch)
+            trees = [measure(sealed, self.method, CLAIM, delta=self.delta).tree for _ in range(self.runs)]
+        cuts = [tree.hi[first] - tree.lo[first] for tree in trees for first in (tree.first_child[tree.level(1)],)]
+        seen = np.stack(cuts)[:, :, 0].astype(np.float64)
+        return least_epsilon(seen[:, ::2].ravel(), seen[:, 1::2].ravel(), delta=float(self.delta))
+
+
+def fields(delta: Fraction = Fraction(0), runs: int = 2, **options: Any) -> dict[str, Any]:
+    """An audit of medians in fields; the leaves are counted with what is left."""
+    structure = InFields(**{"height": 1, "median_share": MOST, **options})
+    return {"method": Method(structure=structure, budget=LeafOnly()), "delta": delta, "runs": runs}
 
 
 def fitted(name: str, **options: object) -> Method:
@@ -229,7 +269,26 @@ def sample_worth_too_much(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("veilmap.vault.gate.inner_epsilon", lambda rate, part: 3 * inner_once(rate, part))
 
 
-# --- a structure of halves ----------------------------------------------------------------------------------------
+def level_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    """Each of some looks at one sample takes what a sample is worth for its own share."""
+    patch.setattr("veilmap.vault.gate.inner_epsilon", lambda rate, part: LOOKS * inner_once(rate, part / LOOKS))
+
+
+def level_not_paid_for(patch: pytest.MonkeyPatch) -> None:
+    """Each level has noise as if it were the only one."""
+    patch.setattr("veilmap.vault.price.discrete_laplace", lambda part, n, keys: discrete_laplace(CLAIM, n, keys))
+
+
+def misses_of_no_price(patch: pytest.MonkeyPatch) -> None:
+    """A check that is paid for once, of two grids: each has noise for all that was paid."""
+
+    def careless(counts: Ints, expected: Ints, part: Fraction, *rest: Any) -> int:
+        return sum_of_misses(counts, expected, 2 * part, *rest)
+
+    patch.setattr("veilmap.vault.gate.sum_of_misses", careless)
+
+
+# --- structures of halves, of looks at a sample, and of a check ---------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -247,29 +306,57 @@ class Halved:
         gate.count_leaves(LITTLE * epsilon)
 
 
+LOOKS, RATE = 2, Fraction(1, 16)
+
+
+@dataclass(frozen=True)
+class Looks(KdTree):
+    """How often a noisy mean of each field's sample is as far to the right as can be, in some looks."""
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: Any) -> None:
+        gate.refine((FIELDS,))
+        left = gate.sample(RATE, MOST * epsilon, Fraction(0), "noisy-mean")
+        cuts = [gate.medians(0, left / LOOKS, Fraction(0), "noisy-mean") for _ in range(LOOKS)]
+        newest = gate.tree().level(1)
+        far = sum((gate.tree().hi[newest, 0] - cut == 1).astype(np.int64) for cut in cuts)
+        gate.cut(0, gate.tree().lo[newest, 0] + 1 + far, None)
+        gate.count_leaves(LITTLE * epsilon)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One noisy count, and nearly all of the budget for a check of it."""
+
+    height = None
+
+    def nodes(self, dimensions: int) -> None:
+        return None
+
+    def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
+        gate.count_leaves(LITTLE * epsilon)
+        gate.check(MOST * epsilon)
+
+
 # --- counts -------------------------------------------------------------------------------------------------------
 
 FLAT = {"axes": 2, "bits": 2}
 COUNTS = {
-    # As they are in the registry: a noisy root chooses the height of quadtrees and the cells of grids. What
-    # quad-post and quad-opt add to the two others is made of noisy counts alone.
+    # As they are in the registry: a noisy root chooses the height of quadtrees and the cells of grids.
     "best": Audit(METHODS["best"], **FLAT),
     "quad-baseline": Audit(METHODS["quad-baseline"], **FLAT),
     "quad-geo": Audit(METHODS["quad-geo"], **FLAT),
-    "quad-post": Audit(METHODS["quad-post"], **FLAT),
-    "quad-opt": Audit(METHODS["quad-opt"], **FLAT),
     "uniform-grid": Audit(METHODS["uniform-grid"], **FLAT),
-    "adaptive-grid": Audit(fitted("adaptive-grid", cells=2), **FLAT),
+    "adaptive-grid": Audit(fitted("adaptive-grid", cells=2), **FLAT, runs=600),
     "privtree": Audit(fitted("privtree", split_share=LITTLE), **FLAT),
     "kd-standard": Audit(fitted("kd-standard", height=1, median_share=LITTLE), axes=2),
     "kd-hybrid": Audit(fitted("kd-hybrid", height=2, median_share=LITTLE), bits=2, runs=1000),  # a median, then middles
     "kd-cell": Audit(fitted("kd-cell", height=1, median_share=LITTLE), bits=2),
     "kd-noisymean": Audit(fitted("kd-noisymean", height=1, median_share=LITTLE), bits=2),
-    "hilbert-r": Audit(fitted("hilbert-r", height=1, median_share=LITTLE), axes=2),
+    "hilbert-r": Audit(fitted("hilbert-r", height=1, median_share=LITTLE), axes=2, runs=600),
 }
 
 
-def check(name: str, audit: Audit, seed: int, *broken: Break) -> None:
+def check(name: str, audit: Audit | FieldAudit, seed: int, *broken: Break) -> None:
     """The build is within the claim and none of the broken ones is."""
     bound = audit.bound(seed)
     print(f"{name}: epsilon ≥ {bound:.2f} of {CLAIM}")
@@ -280,16 +367,26 @@ def check(name: str, audit: Audit, seed: int, *broken: Break) -> None:
         assert worse > CLAIM, build.__name__
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COUNTS)
 def test_counts_tell_no_more_than_the_claim(name: str) -> None:
     check(name, COUNTS[name], NAMES.index(name), half_the_noise)
 
 
-@pytest.mark.parametrize("name", ["quad-opt", "kd-standard", "privtree"])
+@pytest.mark.parametrize(("name", "same"), [("quad-post", "quad-baseline"), ("quad-opt", "quad-geo")])
+def test_what_some_methods_add_is_made_of_noisy_counts_alone(name: str, same: str) -> None:
+    one, two = METHODS[name], METHODS[same]
+    assert replace(one, estimate=two.estimate, name=same) == two
+    assert set(NAMES) == {*COUNTS, "quad-post", "quad-opt"}
+
+
+@pytest.mark.parametrize("name", ["kd-standard", "privtree"])
 def test_a_cap_that_is_ignored_is_caught(name: str) -> None:
+    check(f"{name} of people", of_people(COUNTS[name]), 20 + NAMES.index(name), no_cap)
+
+
+def of_people(audit: Audit) -> Audit:
     """A person with 3 rows, of whom 1 is to be looked at."""
-    audit = replace(COUNTS[name], more=(0, 0, 0), cap=1, runs=500)
-    check(f"{name} of people", audit, 20 + NAMES.index(name), no_cap)
+    return replace(audit, more=(0, 0, 0), cap=1, runs=400)
 
 
 def test_gaussian_counts_tell_no_more_than_the_claim() -> None:
@@ -303,21 +400,17 @@ def test_gaussian_counts_tell_no_more_than_the_claim() -> None:
 
 # When all rows lie in cell 1, every cut has all of them on one side, and none is better than another. One more row, in
 # cell 0, makes the cut between them e^ε times as likely as any other. There are many, so that it is rare without.
-EVEN = {"look": first_cut, "base": (1,), "both": 1, "bits": 6, "runs": 600}
-# A row in the last cell, of none: it moves both the count and the sum of positions as far as a row can.
-LAST = {"look": first_cut, "more": (63,), "bits": 6}
+EVEN = {"look": first_cut, "base": (1,), "both": 1, "bits": 6, "runs": 500}
 COARSE = (("veilmap.structures.grids.FEWEST", 1),)  # grids of few cells, for few rows
-CUTS: dict[str, tuple[Audit, tuple[Break, ...]]] = {
-    "kd-standard": (
-        Audit(fitted("kd-standard", height=1, median_share=MOST), **{**EVEN, "runs": 2000}),
-        (sharp_weights,),
-    ),
-    "kd-hybrid": (Audit(fitted("kd-hybrid", height=2, median_share=MOST), **EVEN), (sharpest_weights,)),
+CUTS: dict[str, tuple[Audit | FieldAudit, tuple[Break, ...]]] = {
+    "kd-standard": (FieldAudit(**fields(runs=16), base=(1,)), (sharp_weights,)),
+    "kd-hybrid": (FieldAudit(**fields(runs=16, switch="half", height=2), base=(1,)), (sharp_weights,)),
     "hilbert-r": (  # one cut of 64 keys; the key of cell (0, 1) is 1
         Audit(fitted("hilbert-r", height=1, fanout=2, median_share=MOST), **{**EVEN, "axes": 2, "bits": 3}),
         (sharpest_weights,),
     ),
-    "kd-noisymean": (Audit(fitted("kd-noisymean", height=1, median_share=MOST), **LAST, runs=1000), (small_sum,)),
+    # A row in the last cell, of none: it moves both the count and the sum of positions as far as a row can.
+    "kd-noisymean": (FieldAudit(**fields(runs=8, median="noisy-mean"), more=(63,)), (small_sum,)),
     # Rows (3, 0) in two cells are uneven, (2, 0) are not.
     "kd-cell": (Audit(fitted("kd-cell", height=1, median_share=MOST), size, both=2, runs=1000), (half_the_noise,)),
     # 15 rows have height 1, and 16 have 2.
@@ -357,31 +450,19 @@ CUTS: dict[str, tuple[Audit, tuple[Break, ...]]] = {
         (no_lowering, dense_noise_a_quarter),
     ),
     "smooth-sensitivity": (
-        Audit(
-            Method(structure=KdTree(1, median="smooth-sensitivity", median_share=MOST)),
-            **LAST,
-            delta=Fraction(1, 100),
-            runs=500,
-        ),
+        FieldAudit(**fields(Fraction(1, 100), 2, median="smooth-sensitivity"), more=(63,)),
         (smooth_noise_a_sixth,),
     ),
-    # Of many rows in cell 1 some are in the sample, and how many does not matter. A build whose levels each take what
-    # the sample is worth for their own share is not caught here: the first cut spends less than all levels may, a
-    # cut that shows a row parts it from the others so that later ones show nothing more, and at rates where the sum
-    # is far too much a row is too rarely in the sample. test_levels_that_share_a_sample_pay_for_their_sum has it.
+    # Of many rows in cell 1 some are in the sample, and how many does not matter.
     "sample of a half": (
-        Audit(
-            Method(structure=KdTree(1, median_share=MOST, sample=Fraction(1, 2))),
-            **{**EVEN, "both": 40, "bits": 7, "runs": 1000},
-        ),
+        FieldAudit(**fields(runs=8, sample=Fraction(1, 2)), base=(1,), both=20, bits=7),
         (sample_worth_too_much,),
     ),
-    "sample of a sixteenth": (
-        Audit(
-            Method(structure=KdTree(1, median_share=MOST, sample=Fraction(1, 16))),
-            **{**EVEN, "both": 200, "runs": 1000},
-        ),
-        (no_sample,),
+    "sample of a sixteenth": (FieldAudit(**fields(runs=8, sample=Fraction(1, 16)), base=(1,), both=100), (no_sample,)),
+    # A row is rarely in the sample, but if it is, each look shows it.
+    "looks at a sample": (
+        FieldAudit(Method(structure=Looks(), budget=LeafOnly()), more=(63,), runs=100),
+        (sample_worth_too_much,),
     ),
     # 199 rows in all get a second look, at the domain whole, and 200 are split at once.
     "best": (
@@ -389,8 +470,31 @@ CUTS: dict[str, tuple[Audit, tuple[Break, ...]]] = {
         (half_the_noise,),
     ),
     # A row of none changes the halves along both axes, and those of what is released here are all it says.
-    "halves": (Audit(Method(structure=Halved()), size, axes=2, bits=5, runs=1000), (halves_of_one_axis,)),
+    "halves": (Audit(Method(structure=Halved()), size, axes=2, bits=5, runs=800), (halves_of_one_axis,)),
+    # Nothing is expected anywhere, of one box and of two: a row of none is a miss of each.
+    "a check": (
+        Audit(
+            Method(structure=Checked()), checked, review=lambda noisy: tuple(((n,), np.zeros(n, int)) for n in (1, 2))
+        ),
+        (misses_of_no_price,),
+    ),
 }
+
+
+# Five ways to be wrong that are easily overlooked, each caught from outside.
+BUGS: dict[str, tuple[Audit | FieldAudit, Break]] = {
+    "halved noise": (Audit(Method(structure=Quadtree(1))), half_the_noise),
+    "a level missing in the budget": (Audit(Method(structure=Quadtree(1)), runs=800), level_not_paid_for),
+    "wrong weight of medians": (CUTS["kd-standard"][0], sharp_weights),
+    "a sample counted a level at a time": (CUTS["looks at a sample"][0], level_at_a_time),
+    "rows of a person without a limit": (of_people(COUNTS["quad-geo"]), no_cap),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_caught(bug: str) -> None:
+    audit, broken = BUGS[bug]
+    check(bug, audit, 90 + list(BUGS).index(bug), broken)
 
 
 @pytest.mark.parametrize("name", CUTS)
@@ -402,7 +506,11 @@ def test_cuts_tell_no_more_than_the_claim(name: str) -> None:
 def test_every_structure_of_the_registry_has_its_cuts_audited() -> None:
     def kinds(methods: Iterable[Method]) -> set[object]:
         return {
-            (type(m.structure), getattr(m.structure, "median", None), getattr(m.structure, "switch", None))
+            (
+                KdTree if isinstance(m.structure, InFields) else type(m.structure),
+                getattr(m.structure, "median", None),
+                getattr(m.structure, "switch", None),
+            )
             for m in methods
         }
 

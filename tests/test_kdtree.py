@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 import veilmap as vm
-from veilmap.auditing.bound import least_epsilon
 from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
@@ -19,8 +17,7 @@ from veilmap.method import Estimate, Method, Noise, named
 from veilmap.structures import KdTree, Quadtree
 from veilmap.testing import fixed_entropy
 from veilmap.tree import Tree
-from veilmap.vault import NoisyTree, Sealed, measure, medians, price, seal
-from veilmap.vault.exponential import exponential_cuts
+from veilmap.vault import NoisyTree, measure, price, seal
 from veilmap.vault.gaussian import concentrated
 from veilmap.vault.sampling import inner_epsilon
 
@@ -330,45 +327,3 @@ def test_bad_share_is_refused(share: object) -> None:
 def test_bad_height_is_refused(height: object) -> None:
     with pytest.raises(BadInput, match="height of a tree"):
         KdTree(height)
-
-
-# --- the claim, from outside ------------------------------------------------------------------------------------
-
-CLAIM, RUNS, SHARE = Fraction(1), 6_000, Fraction(9, 10)
-ROWS, ONE_MORE, LITTLE = (1,), (0, 1), 4  # one row more makes the first of 15 cuts much better than the others
-
-
-@dataclass(frozen=True)
-class KnownCells:
-    """Rows whose cells are known: an audit draws thousands of releases, and reading rows is not its subject."""
-
-    known: tuple[int, ...]
-    again: bool = True
-
-    def rows(self, domain: object, progress: object) -> tuple[list[NDArray[np.int64]], None]:
-        return [np.array(self.known, np.int64)], None
-
-
-def audited() -> float:
-    """The lower bound for ε that cuts on two neighbours give: the first cut is what one row more makes likely."""
-    method = Method(structure=KdTree(1, median_share=SHARE))
-    scores = []
-    for rows in (ROWS, ONE_MORE):
-        sealed = Sealed(KnownCells(rows), space(1, LITTLE))
-        scores.append([float(measure(sealed, method, CLAIM).tree.hi[1, 0] == 1) for _ in range(RUNS)])
-    return least_epsilon(*map(np.array, scores))
-
-
-def test_audit_finds_no_more_than_the_claim() -> None:
-    with fixed_entropy(40):
-        bound = audited()
-    print(f"epsilon ≥ {bound:.3f} of {CLAIM}")
-    assert 0.25 * CLAIM < bound <= CLAIM  # the cut alone may tell 0.81, and the counts 0.1
-
-
-def test_audit_catches_medians_that_are_twice_as_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medians, "exponential_cuts", lambda *args: exponential_cuts(*args[:4], 2 * args[4], args[5]))
-    with fixed_entropy(41):
-        bound = audited()
-    print(f"medians twice as sharp: epsilon ≥ {bound:.3f} of {CLAIM}")
-    assert bound > CLAIM

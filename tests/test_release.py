@@ -136,7 +136,8 @@ def test_one_to_eight_axes_work_without_a_height(method, axes):
         with pytest.raises(vm.BadInput, match="A Hilbert curve has 2 or more axes and here an order of 1 to 31"):
             vm.release(RNG.random((50, 1)), space(1), 1, method)
         return
-    release = published(RNG.random((50, axes)), space(axes), 1, method)
+    with fixed_entropy(3):  # or some trees of kd-cell, in eight dimensions, are large by chance and take a minute
+        release = published(RNG.random((50, axes)), space(axes), 1, method)
     assert release.estimates.tree.size < 2**22
     assert release.height >= (method != "kd-cell")  # which may see nothing but noise in 50 rows
     answer = release.count([0.0] * axes + [0.5] * axes)

@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilmap import budget
-from veilmap.auditing.bound import least_epsilon
 from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, UnreadableInput, VaultFailure, VeilmapError
 from veilmap.kernels.curves import hilbert_keys
-from veilmap.method import Estimate, Method, Noise, named
+from veilmap.method import Method, Noise, named
 from veilmap.structures import GRAINS, Gate, KdTree, PrivTree, Quadtree
 from veilmap.testing import fixed_entropy
 from veilmap.vault import Charge, Ledger, NoisyTree, Sealed, decay, measure, noise_variance, price, seal
@@ -1462,68 +1461,7 @@ def test_frames_that_hold_arrays_would_be_seen() -> None:
     assert inner_frames(caught.value)
 
 
-# --- the claim, from outside ------------------------------------------------------------------------------------
-
-CLAIM = Fraction(1)
-RUNS = 8_000
-
-
-@dataclass(frozen=True)
-class CountedRows:
-    """Rows whose leaves are known: an audit draws thousands of releases, and counting them is not its subject."""
-
-    leaves: tuple[int, ...]
-    again: bool = True
-
-    def count_leaves(self, domain: object, tree: object, progress: object) -> NDArray[np.int64]:
-        return np.array(self.leaves, np.int64)
-
-
-def audited(height: int, estimate: Estimate = Estimate.LEAST_SQUARES) -> float:
-    """The lower bound for ε that outputs on two neighbours give: one row more in the first leaf."""
-    method = Method(structure=Quadtree(height), estimate=estimate)
-    domain = Domain({"x": (0, 1), "y": (0, 1)}, bits=4)
-    leaves = (3,) + (1,) * (4**height - 1)
-    scores = []
-    for extra in (0, 1):
-        sealed = Sealed(CountedRows((leaves[0] + extra, *leaves[1:])), domain)
-        scores.append([score(measure(sealed, method, CLAIM), leaves) for _ in range(RUNS)])
-    return least_epsilon(*map(np.array, scores))
-
-
-def score(noisy: NoisyTree, leaves: tuple[int, ...]) -> float:
-    """How much more likely the counts on the first leaf's path are with one row more there."""
-    total, here = 0.0, sum(leaves)
-    for level in range(noisy.tree.height + 1):
-        node = noisy.tree.level_start[level]  # the first leaf's ancestor: its nodes come first in every level
-        here = sum(leaves[: len(leaves) // 4**level])
-        epsilon = float(noisy.charges[level].epsilon)
-        total += epsilon * (abs(noisy.noisy_count[node] - here) - abs(noisy.noisy_count[node] - here - 1))
-    return total
-
-
-@pytest.mark.parametrize("height", [1, 2])
-def test_audit_finds_no_more_than_the_claim(height: int) -> None:
-    with fixed_entropy(20 + height):
-        bound = audited(height)
-    print(f"height {height}: epsilon ≥ {bound:.3f} of {CLAIM}")
-    assert 0.6 * CLAIM < bound <= CLAIM  # close below: the audit is sharp, and the budget is used
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(7, 10)], ids=["halved", "-30%"])
-def test_audit_catches_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch, scale: Fraction) -> None:
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: discrete_laplace(epsilon / scale, n, keys))
-    with fixed_entropy(30):
-        bound = audited(1)
-    print(f"noise times {scale}: epsilon ≥ {bound:.3f} of {CLAIM}")
-    assert bound > CLAIM
-
-
-def test_audit_catches_a_level_that_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise of the whole budget on each of two levels: twice the claim."""
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: discrete_laplace(CLAIM, n, keys))
-    with fixed_entropy(31):
-        assert audited(1) > CLAIM
+# --- heights that are chosen --------------------------------------------------------------------------------------
 
 
 def test_the_height_is_chosen_from_the_noisy_count() -> None:
