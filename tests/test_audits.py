@@ -83,8 +83,8 @@ def first_level(noisy: NoisyTree) -> float:
 
 
 def checked(noisy: NoisyTree) -> float:
-    """All that a check has found."""
-    return float(sum(found for found, _ in noisy.misses))
+    """In how many grids a check has found something."""
+    return float(sum(found > 0 for found, _ in noisy.misses))
 
 
 def expect_nothing(noisy: NoisyTree) -> tuple[tuple[tuple[int, ...], Ints], ...]:
