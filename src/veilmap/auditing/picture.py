@@ -30,24 +30,23 @@ def draw(found: Audit, path: str | os.PathLike[str]) -> None:
     for seen, colour, name in ((ours, OURS, "with the one more"), (theirs, THEIRS, "without")):
         ordered = np.sort(seen)
         left.step(ordered, 1 - np.arange(len(ordered)) / len(ordered), where="post", color=colour, label=name)
-    left.axvline(event.at, color=CLAIM, linestyle=":", label="the event")
-    left.set_xlabel(f"what {found.reading} say: log of the odds")
+    side = "or more" if event.sign > 0 else "or less"
+    left.axvline(event.at, color=CLAIM, linestyle=":", label=f"the event: this {side}")
+    left.set_xlabel(f"log of the odds, by {found.reading}")
     left.set_ylabel("part of the releases that say as much")
     left.set_title(f"{found.method}: {found.neighbours}", fontsize=10)
     left.legend(frameon=False)
 
     at, seen, low = losses(ours, theirs, event, 1 - found.confidence, float(found.delta))
     some = np.isfinite(seen)
-    right.plot(at[some], seen[some], color=OURS, label="loss, as seen")
-    right.plot(at[some], np.maximum(low[some], 0), color=OURS, alpha=0.5, linestyle="--", label="no less than this")
+    right.plot(at[some], seen[some], ".-", color=OURS, label="loss, as seen")
+    right.plot(at[some], np.maximum(low[some], 0), ".--", color=OURS, alpha=0.5, label="no less than this")
     right.plot(event.at, found.bound, "o", color=THEIRS, label=f"certified: {found.bound:.2f}")
     right.axhline(epsilon, color=CLAIM, linestyle=":", label=f"the claim: {epsilon:g}")
     right.set_ylim(0, 1.5 * max(epsilon, found.bound))
-    right.set_xlabel("event: odds " + ("of this or more" if event.sign > 0 else "of this or less"))
+    right.set_xlabel(f"event: odds of this {side}")
     right.set_ylabel("log of the ratio of its probabilities")
-    right.set_title(
-        f"epsilon is at least {found.bound:.2f}, if not by bad luck of {1 - found.confidence:.2g}", fontsize=10
-    )
+    right.set_title(f"epsilon is at least {found.bound:.2f}, with confidence {found.confidence:.6g}", fontsize=10)
     right.legend(frameon=False)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from veilmap.vault import NoisyTree, measure
 Floats = NDArray[np.float64]
 
 DRAWS = 2**20  # of noise that are kept
-DOUBTED = 2  # times that a look must be seen before it counts for much
+CHANCE = 5.0  # the square of so many standard deviations is not learned from
 
 
 def laplace_rate(variance: Floats) -> Floats:
@@ -94,8 +95,10 @@ class Trial:
         """Ways to tell the two apart, for releases ``first`` to ``last``: what trees say is learned from others."""
         counts = [np.array(seen.odds[first:last]) for seen in self.seen]
         found = {"counts": (counts[0], counts[1])}
-        for name in ("path", "tree"):
-            looks = [getattr(seen, name) for seen in self.seen]
+        for name, looks in (
+            ("the row's path", [seen.path for seen in self.seen]),
+            ("the tree", [seen.tree for seen in self.seen]),
+        ):
             says = learned(*(look[:learned_from] for look in looks))
             if not any(says.values()):
                 continue
@@ -106,9 +109,10 @@ class Trial:
 
 
 def learned(ours: Iterable[int], theirs: Iterable[int]) -> dict[int, float]:
-    """The log of how much oftener each look was seen with the one more than without, shrunk where it is rare."""
+    """The log of how much oftener each look was seen with the one more than without; 0 where that may be chance."""
     with_it, without = Counter(ours), Counter(theirs)
-    keys = with_it.keys() | without.keys()
-    if len(keys) == 1:
-        return {}
-    return {key: round(float(np.log((with_it[key] + DOUBTED) / (without[key] + DOUBTED))), 3) for key in keys}
+    says = {}
+    for key in with_it.keys() | without.keys():
+        a, b = with_it[key], without[key]
+        says[key] = round(math.log((a + 1) / (b + 1)), 3) if (a - b) ** 2 > CHANCE * (a + b) else 0.0
+    return says

@@ -26,9 +26,9 @@ from veilmap.testing import fixed_entropy
 Floats = NDArray[np.float64]
 
 FEWEST = 400
-PILOT = 0.15  # of the releases find the neighbours that show most
+PILOT = 0.2  # of the releases find the neighbours that show most
 LEARN, CHOOSE = 0.1, 0.25  # of those of the best neighbours say what trees tell, and (up to here) choose the event
-UNSURE = 0.5  # doubt of what so few say
+UNSURE, LIKELY = 0.5, 0.1  # doubt when neighbours and when events are compared: of more releases, less will be left
 STEP = 50  # releases from one report of progress to the next
 
 
@@ -144,14 +144,19 @@ def _audit(
             progress(min(done / releases, 1.0))
 
     trials = _trials(method, epsilon, delta, most)
-    pilot = max(20, int(PILOT * releases / 2 / len(trials)))
-    for trial in trials:
-        run(trial, pilot)
-    trial = max(trials, key=lambda trial: _promise(trial, slack))
-    run(trial, max(releases // 2 - pilot * len(trials), FEWEST // 4))
+    some = max(20, int(PILOT * releases / 2 / (2 * len(trials))))
+    while len(trials) > 1:  # half of them go on, with twice as many releases
+        for trial in trials:
+            run(trial, some)
+        trials = sorted(trials, key=lambda trial: -_promise(trial, slack))[: len(trials) // 2]
+        some *= 2
+    trial = trials[0]
+    known = len(trial.seen[0].odds)
+    run(trial, max((releases - done) // 2, FEWEST // 4))
     total = len(trial.seen[0].odds)
-    learn, start = (pilot + int(part * (total - pilot)) for part in (LEARN, CHOOSE))
-    guesses = {name: choose(*seen, doubt, slack) for name, seen in trial.scores(learn, start, learn).items()}
+    # Nothing that had a part in a choice certifies.
+    learn, start = (known + int(part * (total - known)) for part in (LEARN, CHOOSE))
+    guesses = {name: choose(*seen, LIKELY, slack) for name, seen in trial.scores(learn, start, learn).items()}
     reading = max(guesses, key=lambda name: guesses[name][0])
     event = guesses[reading][1]
     ours, theirs = trial.scores(start, total, learn)[reading]
@@ -160,7 +165,7 @@ def _audit(
         epsilon,
         delta,
         1 - doubt,
-        2 * (total + pilot * (len(trials) - 1)),
+        done,
         trial.case.name,
         reading,
         event,
