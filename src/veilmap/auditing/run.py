@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -21,7 +20,6 @@ from veilmap.budget import LevelBudget
 from veilmap.errors import BadInput
 from veilmap.method import Method, Noise
 from veilmap.publish import checked_delta, resolve
-from veilmap.testing import fixed_entropy
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +81,6 @@ def audit(
     budget: LevelBudget | None = None,
     options: Mapping[str, object] | None = None,
     max_rows_per_unit: int | None = None,
-    seed: int | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Audit:
     """Try to prove that a method tells more than it claims.
@@ -104,8 +101,6 @@ def audit(
         With which the bound holds.
     max_rows_per_unit
         Audit the protection of people with many rows, of whom so many are looked at.
-    seed
-        Draw the same noise again; by default it comes from the operating system, as for any release.
     progress
         Called now and then with the part that is done.
     """
@@ -120,8 +115,7 @@ def audit(
         raise BadInput(f"The confidence of an audit is from 0.5 to below 1, got {confidence!r}.")
     if max_rows_per_unit is not None and not (type(max_rows_per_unit) is int and max_rows_per_unit >= 1):
         raise BadInput(f"A unit has 1 row or more, got max_rows_per_unit={max_rows_per_unit!r}.")
-    with nullcontext() if seed is None else fixed_entropy(seed):
-        return _audit(chosen, claim, chance, releases, 1 - confidence, max_rows_per_unit, progress)
+    return _audit(chosen, claim, chance, releases, 1 - confidence, max_rows_per_unit, progress)
 
 
 def _audit(

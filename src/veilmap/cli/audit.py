@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +61,7 @@ def audit(
     """
     from veilmap.auditing import audit as run
     from veilmap.method import METHODS
+    from veilmap.testing import fixed_entropy
 
     listed = [name for name, method in METHODS.items() if method.private] if methods == ["all"] else methods
     chosen = [_method(text) for text in listed]
@@ -70,22 +72,22 @@ def audit(
     found = []
     with progress("Audit") as tell:
         for k, method in enumerate(chosen):
-            found.append(
-                run(
-                    method,
-                    epsilon,
-                    releases=releases,
-                    confidence=confidence,
-                    delta=delta,
-                    height=height,
-                    sample=sample,
-                    noise=noise,
-                    options=typed_settings(settings),
-                    max_rows_per_unit=max_rows_per_unit,
-                    seed=seed,
-                    progress=_part(tell, k, listed),
+            with nullcontext() if seed is None else fixed_entropy(seed):
+                found.append(
+                    run(
+                        method,
+                        epsilon,
+                        releases=releases,
+                        confidence=confidence,
+                        delta=delta,
+                        height=height,
+                        sample=sample,
+                        noise=noise,
+                        options=typed_settings(settings),
+                        max_rows_per_unit=max_rows_per_unit,
+                        progress=_part(tell, k, listed),
+                    )
                 )
-            )
     if out is not None:
         found[0].plot(out)
     _print(found, output)
