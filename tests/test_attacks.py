@@ -92,6 +92,41 @@ def test_averaging_answers_does_not_lead_to_the_truth() -> None:
     assert np.median(np.abs(often - 1000)) > 3
 
 
+# --- releases before and after someone came ------------------------------------------------------------------------
+
+
+def guessed_right(charged: Callable[[], dict[str, object]], often: int = 40, times: int = 20) -> int:
+    """How often the mean of releases before and after a day tells whether someone came on that day."""
+    draw, right = np.random.default_rng(10), 0
+    with fixed_entropy(10):
+        for _ in range(times):
+            came, means, more = bool(draw.integers(2)), [], charged()
+            for rows in (100, 100 + came):
+                said = []
+                for _ in range(often):
+                    try:
+                        release = vm.release(np.full((rows, 1), 0.2), LINE, 2, "quad-baseline", 0, **more)
+                    except vm.BudgetSpent:
+                        break
+                    said.append(release.count([0.0, 1.0]).estimate[0])
+                means.append(np.mean(said) if said else 100)
+            right += came == (means[1] - means[0] > 0.5)
+    return right
+
+
+def test_releases_beyond_the_ledger_cannot_be_subtracted(tmp_path: Path) -> None:
+    """Many releases tell together who came between them; a ledger lets one through, and then it is closed."""
+    assert guessed_right(dict) >= 19
+    ledgers = iter(range(20))
+
+    def charged() -> dict[str, object]:
+        ledger = vm.Ledger(tmp_path / f"{next(ledgers)}.db")
+        ledger.create("visits", 2)
+        return {"ledger": ledger, "dataset": "visits"}
+
+    assert guessed_right(charged) <= 16  # half of them, but for chance
+
+
 # --- where a tree goes deep ---------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ class Best:
         if not isinstance(budget, Chosen):
             raise BadInput("This structure shares its budget out itself: leave the budget out.")
         axes, one = gate.domain.dimensions, epsilon / UNITS
-        sharp = np.array([0.0, *(gate.sharpness(units * one) for units in range(1, UNITS + 1))])
+        sharp = gate.sharpness(epsilon) * (np.arange(UNITS + 1) / UNITS) ** (gate.power / 2)  # by units
         counts = gate.count_each(np.zeros(1, np.int64), np.array([TOTAL]), one).astype(np.float64)
         left = np.array([UNITS - TOTAL])
         if counts[0] * sharp[-1] < SURE:
