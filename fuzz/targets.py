@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import veilmap as vm
 from veilmap import cli, fileformat
 from veilmap.amounts import exact_delta
+from veilmap.cli.options import typed_settings
 from veilmap.engines import open_points
 from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
 from veilmap.errors import BadInput, VeilmapError
@@ -114,7 +115,7 @@ def options(data: bytes) -> None:
     except ValueError:  # the command line refuses what is no number
         return
     chosen = [s for s in settings if s]
-    found = resolve(name, levels, below, sample or None, noise or None, None, cli._settings(chosen), estimate or None)
+    found = resolve(name, levels, below, sample or None, noise or None, None, typed_settings(chosen), estimate or None)
     checked_delta(found, delta or None)
     must_fit(settled(found, PLANE), PLANE)
 
@@ -204,7 +205,7 @@ def must_serve(release: vm.Release) -> None:
     must_answer(release, np.concatenate([low, high], axis=1))
     assert release.nodes.num_rows == release.estimates.tree.size
     with redirect_stdout(io.StringIO()) as shown:
-        cli._print_info(release, Path("release.parquet"))
+        cli._print_info(release, Path("release.parquet"), "not signed")
     assert shown.getvalue().replace("\n", "").isprintable()
 
 
