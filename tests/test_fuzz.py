@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -209,6 +210,14 @@ def test_headers_that_are_no_header_are_refused(text, tmp_path):
     path.write_bytes(with_checksum(buffer.getvalue()))
     with pytest.raises(Damaged):
         vm.load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_what_has_no_end_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.parquet")
+    for path in (tmp_path / "pipe.parquet", Path("/dev/zero")):
+        with pytest.raises(ReleaseFileError, match="pipe or a device"):
+            vm.load(path)
 
 
 def sealed_file(table, header=b'{"format": 2}', **options):

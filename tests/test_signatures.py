@@ -102,6 +102,13 @@ def test_what_is_no_signature_says_so(house: Path, text: bytes) -> None:
     assert "is cut short, altered or of another kind" in statement(house)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_signature_that_never_ends_is_none(house: Path) -> None:
+    (house / "a.parquet.sig").unlink()
+    os.mkfifo(house / "a.parquet.sig")
+    assert "NOT verified" in statement(house)
+
+
 def test_without_a_signature_there_is_none(house: Path) -> None:
     (house / "a.parquet.sig").unlink()
     assert statement(house).startswith("no signature")

@@ -7,6 +7,7 @@ computed with its own 64 digits set to zero, and then written over them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -141,7 +142,7 @@ def write(
 def is_release(path: str | os.PathLike[str]) -> bool:
     """Whether a file says of itself that it is a release."""
     try:
-        data = Path(path).read_bytes()
+        data = bytes_of(path)
     except OSError:
         return False
     return data.startswith(b"PAR1") and _stated_digest(data) is not None
@@ -211,10 +212,18 @@ def _projjson(crs: str) -> Any:
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], pa.Table]:
     """The header and the columns of a release file that a release needs, once they are known to be sound."""
     try:
-        data = Path(path).read_bytes()
+        data = bytes_of(path)
     except OSError as error:
         raise ReleaseFileError(f"Cannot read {path}: {error.strerror}.") from None
     return parsed(path, data)
+
+
+def bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """All of a file. Pipes and devices may have no end, and are refused."""
+    place = Path(path)
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, and a release is a file")
+    return place.read_bytes()
 
 
 def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], pa.Table]:

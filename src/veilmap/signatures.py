@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from veilmap.errors import BadInput
-from veilmap.fileformat import put_in_place
+from veilmap.fileformat import bytes_of, put_in_place
 from veilmap.published import load
 
 KIND = "veilmap release signature 1"
@@ -82,7 +82,7 @@ def sign(path: Place, key: Place, overwrite: bool = False) -> Path:
     """
     private, place = read_private(key), signature_place(path)
     load(path)
-    parts = (private.public_key().public_bytes_raw(), private.sign(PREFIX + Path(path).read_bytes()))
+    parts = (private.public_key().public_bytes_raw(), private.sign(PREFIX + bytes_of(path)))
     lines = [KIND, *(base64.b64encode(part).decode() for part in parts)]
     put_in_place(place, "".join(f"{line}\n" for line in lines).encode(), overwrite)
     return place
@@ -100,7 +100,7 @@ def verify(path: Place, key: Place) -> Verification:
     """
     public = _read_public(key)
     try:
-        data = Path(path).read_bytes()
+        data = bytes_of(path)
     except (OSError, ValueError) as error:
         raise BadInput(f"Cannot read {path}: {getattr(error, 'strerror', None) or 'not a name for a file'}.") from None
     if not signature_place(path).exists():
@@ -158,6 +158,8 @@ def _read(path: Place) -> bytes:
 
 def _read_signature(place: Path) -> tuple[bytes, bytes]:
     """Who says that they signed, and the signature; ValueError if it is none."""
+    if not place.is_file():  # a pipe would never end
+        raise ValueError
     with open(place, encoding="ascii") as file:
         kind, *lines = file.read(LONGEST).splitlines()
     signer, signature = (base64.b64decode(line, validate=True) for line in lines)
