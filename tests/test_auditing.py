@@ -78,6 +78,12 @@ def test_noise_that_is_too_small_is_seen_twice(monkeypatch: pytest.MonkeyPatch) 
     assert not found.passed
 
 
+def test_noise_that_was_hardly_drawn_is_not_said_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "% of all draws" in audited("quad-baseline", 2, releases=400).checks[0].found
+    monkeypatch.setattr(checks, "FEW_DRAWS", 10**6)
+    assert "not tested" in audited("quad-baseline", 2, releases=400).checks[0].found
+
+
 def test_estimates_off_their_grid_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veilmap.estimate.sweeps.round_down", lambda *arrays: None)
     assert failed(audited("quad-post", 2, releases=400)) == {"estimates"}
@@ -236,7 +242,11 @@ def test_the_command_takes_files_and_code_and_fails_when_a_claim_does(
     assert done.exit_code == 1
     assert not json.loads(done.stdout)[0]["passed"]
     Path("bad.json").write_text("[1]")
+    Path("deep.json").write_text("[" * 100_000)
+    Path("my_broken_code.py").write_text("1 / 0")
     for name, rule in (
+        ("deep.json", "is no method"),
+        ("my_broken_code:mine", "ZeroDivisionError"),  # and not exit status 1, which would blame a method
         ("none.json", "cannot be read"),
         ("bad.json", "is no method"),
         ("my_audited_code:other", "There is no"),
@@ -245,3 +255,11 @@ def test_the_command_takes_files_and_code_and_fails_when_a_claim_does(
         refused = RUN.invoke(app, ["audit", name, *few])
         assert isinstance(refused.exception, vm.BadInput)
         assert rule in str(refused.exception)
+
+
+@pytest.mark.parametrize("name", ["release.parquet", "ledger.db", "picture"])
+def test_a_picture_is_written_over_no_other_kind_of_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious")
+    refused = RUN.invoke(app, ["audit", "quad-opt", "--epsilon", "2", "--releases", "400", "-o", str(tmp_path / name)])
+    assert isinstance(refused.exception, vm.BadInput)
+    assert (tmp_path / name).read_text() == "precious"

@@ -40,17 +40,20 @@ def of_noise(trial: Trial) -> Check:
     noise = np.concatenate([z for side in seen for z in side.noise])
     variance = np.concatenate([v for side in seen for v in side.variance])
     gaussian = trial.method.noise is Noise.DISCRETE_GAUSSIAN
-    least, scales = 1.0, 0
+    least, scales, tested = 1.0, 0, 0
     for scale in np.unique(variance):
         drawn = noise[variance == scale]
         if len(drawn) >= FEW_DRAWS:
             least, scales = min(least, goodness(drawn, float(scale), gaussian)), scales + 1
-    least = min(1.0, least * max(scales, 1))
+            tested += len(drawn)
+    if not scales:
+        return Check("noise", True, f"not tested: no scale has {FEW_DRAWS} draws; more releases would tell")
+    least = min(1.0, least * scales)
     fits = "fits its law" if least > UNLIKELY else "does not fit its law"
     named = "scale" if scales == 1 else "scales"
-    return Check(
-        "noise", least > UNLIKELY, f"{fits}: {trial.method.noise.value}, {scales} {named}, p-value {least:.2g}"
-    )
+    part = f"{100 * tested / len(noise):.3g} % of all draws"
+    found = f"{fits}: {trial.method.noise.value}, {scales} {named} with {part}, p-value {least:.2g}"
+    return Check("noise", least > UNLIKELY, found)
 
 
 def goodness(noise: NDArray[np.int64], variance: float, gaussian: bool) -> float:

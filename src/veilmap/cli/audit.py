@@ -67,6 +67,8 @@ def audit(
     chosen = [_method(text) for text in listed]
     if out is not None and len(chosen) > 1:
         raise BadInput("A picture is of one method: leave --out away, or give one.")
+    if out is not None and out.suffix.lower() != ".png":  # nor is a release or a ledger written over
+        raise BadInput(f"The picture of an audit is a PNG file, got {out}: choose a name that ends in .png.")
     if out is not None and not out.resolve().parent.is_dir():
         raise BadInput(f"The folder of {out} does not exist: make it first.")
     found = []
@@ -88,10 +90,9 @@ def audit(
                         progress=_part(tell, k, listed),
                     )
                 )
-    if out is not None:
-        found[0].plot(out)
     _print(found, output)
     if out is not None:
+        found[0].plot(out)
         typer.echo(f"Wrote {out}.", err=output is not Format.TABLE)
     if not all(audited.passed for audited in found):
         raise typer.Exit(1)
@@ -176,7 +177,7 @@ def _from_file(path: Path) -> Method:
         return Method.from_json(record.get("method", record))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from None
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         raise BadInput(
             f"{path} is no method: it should have what 'veilmap info --format json' shows as method."
         ) from None
@@ -190,8 +191,9 @@ def _from_code(module: str, name: str) -> Method:
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(import_module(module), name)
-    except (ImportError, ValueError, AttributeError):
-        raise BadInput(f"There is no {name!r} in a module {module!r} here: give MODULE:NAME.") from None
+    except Exception as error:  # whatever it is: exit status 1 would say that a claim is broken
+        why = f"{type(error).__name__}: {error}"
+        raise BadInput(f"There is no {name!r} in a module {module!r} here ({why}): give MODULE:NAME.") from None
     finally:
         sys.path.remove(str(Path.cwd()))
     if not isinstance(found, Method):
