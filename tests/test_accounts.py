@@ -105,6 +105,22 @@ def test_a_budget_is_spent_to_the_last_digit(ledger: Ledger) -> None:
         ledger.charge("thirds", "0.000001", what="a little")
 
 
+def test_sums_with_more_digits_than_can_be_printed_are_still_added_and_shown(run, tmp_path: Path) -> None:
+    """Prices that share no divisor: after a dozen, Python refuses to print their sum."""
+    ledger = Ledger(tmp_path / "long.db")
+    ledger.create("homes", 1)
+    prices = [Fraction(10**395, 10**397 + k) for k in range(1, 24, 2)]
+    for price in prices:
+        ledger.charge("homes", price, what="an odd price")
+    assert left(ledger) == 1 - sum(prices)
+    with pytest.raises(vm.BudgetSpent, match=r"epsilon=about 0\.88"):
+        ledger.charge("homes", "0.9", what="too much")
+    for how in ("table", "csv", "json"):
+        code, out, _ = run("ledger", "show", "homes", "--ledger", str(ledger.path), "--format", how)
+        assert code == 0
+        assert "about 0.88" in out or how == "csv"
+
+
 def test_amounts_are_text_of_fractions_in_the_file(ledger: Ledger) -> None:
     ledger.charge("homes", 0.1, what="a tenth")
     with sqlite3.connect(ledger.path) as db:

@@ -27,6 +27,7 @@ APPLICATION, VERSION = 0x7665696C, 1
 SECONDS_TO_WAIT = 60
 ROW = "row"
 LONGEST_NAME, LONGEST_TEXT = 80, 200
+LONGEST_FRACTION = 10**400  # of a price, as it may be typed; sums may be longer, and are only shown
 SCHEMA = f"""
 CREATE TABLE salts (salt BLOB NOT NULL);
 CREATE TABLE datasets (name TEXT PRIMARY KEY, epsilon TEXT NOT NULL, delta TEXT NOT NULL, unit TEXT NOT NULL,
@@ -312,7 +313,12 @@ def _must_fit(account: Account, part: str | None, epsilon: Fraction, delta: Frac
 def exact_text(amount: Fraction) -> str:
     """A decimal number where that is exact, or a fraction."""
     short = f"{float(amount):.12g}"
-    return short if Fraction(short) == amount else str(amount)
+    return short if Fraction(short) == amount else fraction_text(amount)
+
+
+def fraction_text(amount: Fraction) -> str:
+    """A fraction; rounded where it has more digits than anyone, and Python, would print."""
+    return str(amount) if amount.denominator < LONGEST_FRACTION else f"about {float(amount):.12g}"
 
 
 def _must_protect_the_same(account: Account, unit: str | None) -> None:

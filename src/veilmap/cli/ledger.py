@@ -49,7 +49,7 @@ def create(
 
     made = Ledger(ledger).create(dataset, epsilon, delta, unit)
     say(f"{made.name} may spend {_amounts(made.epsilon, made.delta or None)}, to protect a {made.unit}.")
-    say(f"Next: veilmap release ... --ledger {ledger} --dataset {shlex.quote(made.name)}")
+    say(f"Next: veilmap release ... --ledger {shlex.quote(str(ledger))} --dataset {shlex.quote(made.name)}")
 
 
 @app.command(epilog="Example: veilmap ledger split homes --into west,east --ledger office.db")
@@ -199,8 +199,10 @@ def _numbers(row: dict[str, Any]) -> dict[str, Any]:
     """As JSON: amounts as numbers, and beside them exactly."""
     from fractions import Fraction
 
+    from veilmap.accounts import fraction_text
+
     out: dict[str, Any] = {}
     for name, value in row.items():
         exact = isinstance(value, Fraction)
-        out |= {name: float(value), f"{name}_exact": str(value)} if exact else {name: value}
+        out |= {name: float(value), f"{name}_exact": fraction_text(value)} if exact else {name: value}
     return out
