@@ -377,7 +377,7 @@ def main() -> None:
         typer.echo("veilmap: there is not enough memory: choose a smaller height or a coarser method.", err=True)
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("veilmap: interrupted; nothing was written.", err=True)
+        typer.echo("veilmap: interrupted; nothing is half-written, and what was charged stays charged.", err=True)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
