@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from threading import Barrier, Thread
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -714,6 +715,17 @@ def test_whatever_is_wrong_with_the_output_costs_nothing(run, points_file: Path)
         assert (status, err.count("\n")) == (2, 1), words
     assert Ledger("l.db").history() == ()
     assert not Path("a.parquet").exists()
+
+
+def test_who_interrupts_a_release_is_told_that_it_stays_charged(run, points_file: Path, monkeypatch) -> None:
+    run("ledger", "create", "homes", "--epsilon", "1", "--ledger", "l.db")
+    with monkeypatch.context() as patch:
+        patch.setattr("veilmap.publish.measure", Mock(side_effect=[None, KeyboardInterrupt]))  # the rehearsal is done
+        status, _, err = run(*RELEASE, "-o", "r.parquet", "--epsilon", "0.5", "--ledger", "l.db", "--dataset", "homes")
+    assert status == 130
+    assert err.count("stays charged") == 1
+    assert not Path("r.parquet").exists()
+    assert [entry.state for entry in Ledger("l.db").history()] == ["failed"]
 
 
 def test_ledger_alone_says_what_it_can_do(run) -> None:

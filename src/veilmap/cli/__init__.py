@@ -62,6 +62,7 @@ app = typer.Typer(
 )
 
 
+INTERRUPTED = 130
 _UsageError: Any = typer.BadParameter.__base__  # typer carries its own copy of click
 
 
@@ -365,7 +366,7 @@ def main() -> None:
     """Run the command line: bad input is one sentence on standard error and exit status 2."""
     warnings.showwarning = _show_warning
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
+        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx else "veilmap"
         typer.echo(f"veilmap: {error.format_message().rstrip('.')}. See '{command} --help'.", err=True)
@@ -377,11 +378,13 @@ def main() -> None:
         typer.echo("veilmap: there is not enough memory: choose a smaller height or a coarser method.", err=True)
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("veilmap: interrupted; nothing is half-written, and what was charged stays charged.", err=True)
-        sys.exit(130)
+        status = INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    if status == INTERRUPTED:  # typer makes that of Ctrl-C, without a word
+        typer.echo("veilmap: interrupted; nothing is half-written, and what was charged stays charged.", err=True)
+    sys.exit(status)
 
 
 _show_other_warnings = warnings.showwarning
