@@ -742,3 +742,20 @@ def test_a_receipt_notes_once(ledger: Ledger) -> None:
     with ledger.charge("homes", 0.1, what="another") as other:
         assert isinstance(other, Receipt)
     assert states(ledger) == ["failed", "made"]
+
+
+def test_a_release_is_not_named_like_the_journal(run, points_file: Path) -> None:
+    assert run("ledger", "create", "homes", "--epsilon", "1", "--ledger", "l.db")[0] == 0
+    more = ("--epsilon", "0.3", "--ledger", "l.db", "--dataset", "homes")
+    status, _, err = run(*RELEASE, "-o", "l.db-journal", *more)
+    assert (status, "named like the journal" in err) == (2, True)
+    assert not Ledger("l.db").history()
+
+
+def test_a_match_says_that_it_is_not_charged(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VEILMAP_LEDGER", "l.db")
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_text("age\n" + "30\n" * 40)
+    words = ("--on", "age=2", "--epsilon", "1", "--domain", "age=0:100", "--no-secure")
+    status, _, err = run("match", "a.csv", "b.csv", *words)
+    assert (status, "is not charged there by itself" in err) == (0, True)

@@ -128,6 +128,8 @@ def release(
     domain or with a missing coordinate are dropped. With --unit, whole people are protected and not rows.
     """
     _must_be_free(out, inputs, overwrite)
+    if book is not None and out.resolve().name.startswith(f"{book.resolve().name}-"):
+        raise BadInput(f"{out} is named like the journal of the ledger {book}, which deletes it: choose another name.")
     if sign is not None:
         keys.must_be_ready(sign, out, overwrite)
     import veilmap as vm

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ import typer
 
 from veilmap.cli.options import FormatOption, HeightOption
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
-from veilmap.errors import BadInput
+from veilmap.errors import BadInput, LedgerWarning
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,6 +117,12 @@ def match(
         raise BadInput("Without the secure step nothing crosses: leave --transcript or --no-secure out.")
     from veilmap.matching.blocks import leaves_only
 
+    if os.environ.get("VEILMAP_LEDGER"):
+        warnings.warn(
+            "VEILMAP_LEDGER is set, and a match is not charged there by itself: see 'veilmap ledger charge --help'.",
+            LedgerWarning,
+            stacklevel=2,
+        )
     rule = _rule(on, domain, step, lost)
     chosen = leaves_only(method, height, rule, epsilon, rows)
     if apart:
