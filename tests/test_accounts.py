@@ -759,3 +759,13 @@ def test_a_match_says_that_it_is_not_charged(run, monkeypatch: pytest.MonkeyPatc
     words = ("--on", "age=2", "--epsilon", "1", "--domain", "age=0:100", "--no-secure")
     status, _, err = run("match", "a.csv", "b.csv", *words)
     assert (status, "is not charged there by itself" in err) == (0, True)
+
+
+def test_the_commands_of_ledgers_know_a_usual_file(run, points_file: Path) -> None:
+    status, out, _ = run("ledger", "create", "trips", "--epsilon", "3", "--unit", "person")
+    assert (status, "--ledger veilmap-ledger.db --dataset trips" in out) == (0, True)
+    more = ("--epsilon", "1", "--ledger", "veilmap-ledger.db", "--dataset", "trips")
+    status, _, err = run(*RELEASE, "-o", "a.parquet", *more)
+    assert (status, "takes every row for one person" in err) == (0, True)
+    status, out, _ = run("ledger", "show")
+    assert (status, "epsilon 2" in out) == (0, True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli.options import DatasetArgument, EpsilonOption, FormatOption, LedgerOption
+from veilmap.cli.options import USUAL_LEDGER, DatasetArgument, EpsilonOption, FormatOption, LedgerOption
 from veilmap.cli.show import Format, print_csv, print_table, say
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _help(context: typer.Context) -> None:
 def create(
     dataset: DatasetArgument,
     epsilon: Annotated[str, typer.Option("--epsilon", help="All that may ever be spent on it.")],
-    ledger: LedgerOption,
+    ledger: LedgerOption = USUAL_LEDGER,
     delta: Annotated[
         str | None, typer.Option("--delta", help="The same for delta; without it promises must be pure.")
     ] = None,
@@ -56,7 +56,7 @@ def create(
 def split(
     dataset: DatasetArgument,
     into: Annotated[str, typer.Option("--into", help="Names of the parts, with commas between them.")],
-    ledger: LedgerOption,
+    ledger: LedgerOption = USUAL_LEDGER,
 ) -> None:
     """Declare parts that share nobody, so that what is spent on one is not spent on the others.
 
@@ -74,7 +74,7 @@ def charge(
     dataset: DatasetArgument,
     epsilon: EpsilonOption,
     what: Annotated[str, typer.Option("--for", help="What is paid for, in words.")],
-    ledger: LedgerOption,
+    ledger: LedgerOption = USUAL_LEDGER,
     delta: Annotated[str | None, typer.Option("--delta", help="The delta of it, if it has one.")] = None,
     part: Annotated[str | None, typer.Option("--part", help="The part of the data set that it is about.")] = None,
     unit: Annotated[str | None, typer.Option("--unit", help="Whom it protects, if not a row.")] = None,
@@ -88,7 +88,7 @@ def charge(
 
 @app.command(epilog="Example: veilmap ledger show homes --ledger office.db --format csv")
 def show(
-    ledger: LedgerOption,
+    ledger: LedgerOption = USUAL_LEDGER,
     dataset: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One data set, with its history.", show_default=False)
     ] = None,

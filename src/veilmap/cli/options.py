@@ -43,9 +43,8 @@ HeightOption = Annotated[
     int | None,
     typer.Option("--height", help="Levels below the root, for methods that have a height; chosen when not given."),
 ]
-LedgerOption = Annotated[
-    Path, typer.Option("--ledger", envvar="VEILMAP_LEDGER", help="The ledger file.", show_default=False)
-]
+LedgerOption = Annotated[Path, typer.Option("--ledger", envvar="VEILMAP_LEDGER", help="The ledger file.")]
+USUAL_LEDGER = Path("veilmap-ledger.db")
 DatasetArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set.", show_default=False)]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
