@@ -284,7 +284,7 @@ def _told_when_stopped(made: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         way = f"--release {made} starts again from it" if made else "and the release is not kept"
         typer.echo(f"veilmap: interrupted. What has crossed is spent; {way}.", err=True)
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None  # and no more is said
 
 
 def _kept(path: Path | None, rule: Rule, epsilon: str) -> Release | None:

@@ -125,7 +125,7 @@ def _telling(what: str, out: Path) -> Iterator[Callable[..., None]]:
             yield tell
         except KeyboardInterrupt:
             typer.echo(f"veilmap: interrupted; the same command with -o {out} goes on where it was.", err=True)
-            raise typer.Exit(130) from None
+            raise SystemExit(130) from None  # and no more is said
 
 
 def _print_claims(claims: list[Claim]) -> None:
