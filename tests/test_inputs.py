@@ -31,6 +31,7 @@ from veilmap.engines.geometry import coordinates, crs_label
 from veilmap.engines.text import _numbers
 from veilmap.errors import BadInput, UnreadableInput
 from veilmap.kernels.reading import read_points
+from veilmap.questions import Leaves
 from veilmap.tree import RegularTree
 
 FLAT = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
@@ -45,7 +46,7 @@ def tree_of(domain: Domain, height: int = HEIGHT) -> RegularTree:
 
 
 def count(points: object, domain: Domain = FLAT) -> np.ndarray:
-    return open_points(points, domain).count_leaves(domain, tree_of(domain), lambda part: None)
+    return open_points(points, domain).tally(domain, Leaves(tree_of(domain)), lambda part: None)
 
 
 def naive_count(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
@@ -282,7 +283,7 @@ class TestSamePointsSameCounts:
     def test_whatever_is_not_a_stream_can_be_counted_again(self, kind: str) -> None:
         engine = open_points(IN_MEMORY[kind](), SOLID)
         for _ in range(2):
-            counts = engine.count_leaves(SOLID, tree_of(SOLID), lambda part: None)
+            counts = engine.tally(SOLID, Leaves(tree_of(SOLID)), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
     @pytest.mark.parametrize("kind", IN_MEMORY)
@@ -297,7 +298,7 @@ class TestSamePointsSameCounts:
     def test_files_can_be_counted_again(self, tmp_path: Path) -> None:
         engine = open_points(IN_FILES["tuple of mixed kinds"](tmp_path), SOLID)
         for _ in range(2):
-            counts = engine.count_leaves(SOLID, tree_of(SOLID), lambda part: None)
+            counts = engine.tally(SOLID, Leaves(tree_of(SOLID)), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
     def test_the_order_of_columns_does_not_matter(self, tmp_path: Path) -> None:
@@ -324,7 +325,7 @@ class TestSamePointsSameCounts:
         points = np.random.default_rng(3).uniform([-11, -1, 0], [21, 8, 1], (20_000, 3))
         monkeypatch.setattr("veilmap.engines.parquet.ROWS_A_PIECE", 999)
         monkeypatch.setattr("veilmap.engines.text.BLOCK_BYTES", 1 << 14)
-        monkeypatch.setattr(batches, "ROWS_AT_ONCE", 100)
+        monkeypatch.setattr("veilmap.questions.ROWS_AT_ONCE", 100)
         monkeypatch.setattr(batches, "ROWS_A_SUM", 1500)
         inside = points[((points[:, :2] >= FLAT.lo) & (points[:, :2] <= FLAT.hi)).all(axis=1), :2]
         cells = np.floor((inside - FLAT.lo) / (FLAT.hi - FLAT.lo) * 2**HEIGHT).astype(int)
@@ -744,9 +745,9 @@ class TestRefusals:
 
     def test_a_stream_can_be_counted_once(self) -> None:
         engine = open_points(reader(), FLAT)
-        engine.count_leaves(FLAT, tree_of(FLAT), lambda part: None)
+        engine.tally(FLAT, Leaves(tree_of(FLAT)), lambda part: None)
         with pytest.raises(UnreadableInput, match="can be read only once, and this one has been: open it anew"):
-            engine.count_leaves(FLAT, tree_of(FLAT), lambda part: None)
+            engine.tally(FLAT, Leaves(tree_of(FLAT)), lambda part: None)
 
     def test_a_stream_that_breaks_off(self) -> None:
         def breaking() -> Iterator[pa.RecordBatch]:
@@ -865,7 +866,7 @@ class TestBrokenFiles:
             engine = open_points(path, FLAT)
             os.remove(path)
             with pytest.raises(UnreadableInput, match="is cut short or damaged") as caught:
-                engine.count_leaves(FLAT, tree_of(FLAT), lambda part: None)
+                engine.tally(FLAT, Leaves(tree_of(FLAT)), lambda part: None)
             assert len(list(told(caught.value))) == 1
 
     def test_gzip_cut_short(self, tmp_path: Path) -> None:
@@ -924,8 +925,8 @@ class TestDiscretion:
             write_parquet(tmp_path / "b.parquet", table(many), row_group_size=99),
         ]
         seen: list[tuple[float, int]] = []
-        open_points(paths, FLAT).count_leaves(
-            FLAT, tree_of(FLAT), lambda part: seen.append((part, threading.get_ident()))
+        open_points(paths, FLAT).tally(
+            FLAT, Leaves(tree_of(FLAT)), lambda part: seen.append((part, threading.get_ident()))
         )
         parts = [part for part, _ in seen]
         assert parts == sorted(parts)
@@ -958,7 +959,7 @@ class TestDiscretion:
         taken: list[int] = []
         shares = ((taken.append(i) or 0.0, slow) for i in range(1000))
         with pytest.raises(KeyboardInterrupt):
-            batches.count_batches(FLAT, tree_of(FLAT), shares, stop)
+            batches.tally_batches(FLAT, Leaves(tree_of(FLAT)), shares, stop)
         assert len(taken) < 1000
 
     def test_warnings_that_quote_a_cell_are_not_passed_on(
@@ -992,7 +993,7 @@ def test_an_open_quote_spoils_its_own_line_and_no_other(line: str, tmp_path: Pat
 
     def counted(rows: list[str]) -> NDArray[np.int64]:
         (tmp_path / "p.csv").write_text("x,y,name\n" + "\n".join(rows) + "\n")
-        return open_points(tmp_path / "p.csv", domain).count_leaves(domain, tree, lambda part: None)
+        return open_points(tmp_path / "p.csv", domain).tally(domain, Leaves(tree), lambda part: None)
 
     before, after = counted(lines), counted([*lines[:500], line, *lines[500:]])
     assert before.sum() == 1000
@@ -1002,8 +1003,8 @@ def test_an_open_quote_spoils_its_own_line_and_no_other(line: str, tmp_path: Pat
 def test_a_quoted_field_may_hold_separators_and_quotes(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text('name,x\n"a, ""b""",0.1\n5" pipe,0.2\n"",0.3\n')
     domain = Domain({"x": (0, 1)})
-    counts = open_points(tmp_path / "p.csv", domain).count_leaves(
-        domain, RegularTree(domain.side, 1, ((2,),)), lambda part: None
+    counts = open_points(tmp_path / "p.csv", domain).tally(
+        domain, Leaves(RegularTree(domain.side, 1, ((2,),))), lambda part: None
     )
     assert counts.tolist() == [3, 0]
 

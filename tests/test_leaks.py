@@ -566,10 +566,13 @@ class FailingEngine:
     kind: type[BaseException]
     again: bool = True
 
-    def count_leaves(self, domain: object, tree: object, progress: object) -> NDArray[np.int64]:
+    def tally(self, domain: object, question: object, progress: object) -> NDArray[np.int64]:
         raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
 
-    def rows(self, domain: object, progress: object) -> tuple[list[NDArray[np.int64]], None]:
+    def held(self, domain: object, progress: object) -> list[NDArray[np.int64]]:
+        raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
+
+    def rows(self, domain: object, progress: object, choose: object = None) -> tuple[list[NDArray[np.int64]], None]:
         raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
 
 
@@ -586,7 +589,7 @@ def test_failing_engine_tells_nothing(
 
 def test_failing_engine_would_be_seen(points: NDArray[np.float64], watch: Watch) -> None:
     with pytest.raises(ValueError, match="cannot convert") as caught:
-        Sealed(FailingEngine(points.copy(), ValueError), DOMAIN)._count_leaves(None, None)  # type: ignore[arg-type]
+        Sealed(FailingEngine(points.copy(), ValueError), DOMAIN)._tally(None, None)  # type: ignore[arg-type]
     assert secrets_in(caught.value, watch)
 
 

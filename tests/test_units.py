@@ -25,6 +25,7 @@ from veilmap.domain import Domain
 from veilmap.engines import batches, open_points
 from veilmap.engines.units import encode, id_type, read_ids, shared_type
 from veilmap.errors import BadInput, UnreadableInput
+from veilmap.questions import Leaves
 
 ROWS, PLACES = len(POINTS), POINTS[:, :2]
 NAMES = ("lon", "lat", "age")
@@ -238,7 +239,7 @@ class TestEveryInput:
         from test_inputs import naive_count, tree_of
 
         for points, unit in ((POINTS, IDS), (table(), "who"), (write_csv(tmp_path / "a.csv"), "who")):
-            counts = open_points(points, SOLID, unit).count_leaves(SOLID, tree_of(SOLID), lambda part: None)
+            counts = open_points(points, SOLID, unit).tally(SOLID, Leaves(tree_of(SOLID)), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
     def test_a_unit_may_be_an_axis(self, tmp_path: Path) -> None:

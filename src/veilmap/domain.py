@@ -90,6 +90,10 @@ class Domain:
         """Cells in one unit of an axis: a value ``x`` lies in cell ``floor((x - lo) * scale)``."""
         return self.side / (self.axes[axis].hi - self.axes[axis].lo)
 
+    def of_cells(self) -> Domain:
+        """The domain in which the cells of this one are the values."""
+        return Domain(dict.fromkeys(self.names, (0.0, float(self.side))), bits=self.bits)
+
     def edges(self, cells: Ints, axis: int) -> Floats:
         """The coordinate of the lower edge of each cell; cell ``side`` gives the upper end exactly."""
         lo, hi = self.axes[axis].lo, self.axes[axis].hi

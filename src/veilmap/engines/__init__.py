@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.engines.arrays import open_array
+from veilmap.engines.batches import Choose
 from veilmap.errors import BadInput
-from veilmap.tree import RegularTree
+from veilmap.questions import Question
 
-__all__ = ["Engine", "open_points"]
+__all__ = ["Choose", "Engine", "Held", "open_points"]
+
+
+Held: TypeAlias = "list[NDArray[np.int64]] | tuple[Engine, Domain]"
+"""The cells of all rows; or, if they are many, an engine that can be asked again and again, by this domain."""
 
 
 class Engine(Protocol):
@@ -25,21 +30,25 @@ class Engine(Protocol):
         """Whether it can be read more than once."""
         ...
 
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        """How many points lie in each leaf of a regular tree, in the tree's order.
+    def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> NDArray[np.int64]:
+        """How many rows lie in each place of a question.
 
         Rows with a null, NaN, infinite or outside coordinate are dropped. ``progress`` is told which
         part of the input has been read, from 0 to 1, never how many rows.
         """
         ...
 
+    def held(self, domain: Domain, progress: Callable[[float], None]) -> Held:
+        """All rows, to be asked again and again."""
+        ...
+
     def rows(
-        self, domain: Domain, progress: Callable[[float], None]
+        self, domain: Domain, progress: Callable[[float], None], choose: Choose | None = None
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
         """The cells of all rows that are not dropped, one array an axis, in the order of the input; and, where
         the points came with a unit, a code for each of these rows: from 0 on, equal if and only if the ids are.
 
-        With a unit, rows without an id are dropped too.
+        With a unit, rows without an id are dropped too. Of all these, ``choose`` takes some.
         """
         ...
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import Columns, LocalEngine, Piece, Share, equal_parts
+from veilmap.engines.batches import LocalEngine, Piece, Share, equal_parts
 from veilmap.engines.guard import guard
 from veilmap.errors import BadInput, UnreadableInput
+from veilmap.questions import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,18 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.kernels.counting import add_axis, find_cells, tally
-from veilmap.tree import RegularTree
+from veilmap.questions import Cells, Columns, Question, cells_of, only
 
-Columns: TypeAlias = Sequence[NDArray[np.generic]]
-"""One numeric array an axis, all of one length; NaN where there is no value."""
+Choose: TypeAlias = Callable[[int], NDArray[np.bool_]]
+"""Which of so many rows are looked at."""
 
 
 class Piece(NamedTuple):
@@ -37,8 +36,10 @@ Share: TypeAlias = tuple[float, Batch]
 Worker: TypeAlias = tuple[Callable[[int, Piece], bool], Callable[[], None]]
 """What one thread does with a piece of a share (true: it must give soon), and how it gives what it has."""
 
+Held: TypeAlias = "list[NDArray[np.int64]] | tuple[LocalEngine, Domain]"
+"""The cells of all rows; or, if they are many, an engine that can be asked again and again, by this domain."""
+
 MOST_THREADS = 8
-ROWS_AT_ONCE = 1 << 15  # a chunk's indices stay in the cache between the axes
 ROWS_A_SUM = 1 << 31  # and a piece has fewer, so that 32 bits are enough between sums
 COUNT_BYTES = 1 << 28  # every thread has counts of its own; all of them together take no more than this
 EQUAL_PARTS = 32
@@ -51,6 +52,7 @@ class LocalEngine:
     __slots__ = ()
 
     again = True
+    spills: ClassVar[bool] = False
     id_type: Any  # the Arrow type that ids are compared in, None without a unit
 
     def shares(self) -> Iterator[Share]:
@@ -60,32 +62,39 @@ class LocalEngine:
         """Held while rows are read."""
         return contextlib.nullcontext()
 
-    def count_leaves(self, domain: Domain, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
+    def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> NDArray[np.int64]:
         with self.quiet():
-            return count_batches(domain, tree, self.shares(), progress)
+            return tally_batches(domain, question, self.shares(), progress)
 
     def rows(
-        self, domain: Domain, progress: Callable[[float], None]
+        self, domain: Domain, progress: Callable[[float], None], choose: Choose | None = None
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
         with self.quiet():
-            return collect_rows(domain, self.shares(), self.id_type, progress)
+            return collect_rows(domain, self.shares(), self.id_type, progress, choose)
+
+    def held(self, domain: Domain, progress: Callable[[float], None]) -> Held:
+        """Files and streams may have more rows than fit in memory; what is in memory does."""
+        if not self.spills:
+            return self.rows(domain, progress)[0]
+        from veilmap.engines.spill import hold
+
+        with self.quiet():
+            return hold(domain, self.shares(), progress)
 
 
-def count_batches(
-    domain: Domain, tree: RegularTree, shares: Iterable[Share], progress: Callable[[float], None]
+def tally_batches(
+    domain: Domain, question: Question, shares: Iterable[Share], progress: Callable[[float], None]
 ) -> NDArray[np.int64]:
-    """Exact leaf counts. Shares are taken one at a time; a few are in memory at once, one a thread."""
-    offsets, grid = tree.offsets(tree.height), tree.grid(tree.height)
-    leaves = tree.level(tree.height).stop - tree.level(tree.height).start
-    total = np.zeros(leaves, np.int64)
+    """Exact counts. Shares are taken one at a time; a few are in memory at once, one a thread."""
+    total = np.zeros(question.size, np.int64)
 
     def start() -> Worker:
         # Half the bytes, so that more of them stay in the cache; emptied before one could overflow.
-        counts, rows = np.zeros(leaves, np.uint32), 0
+        counts, rows = np.zeros(question.size, np.uint32), 0
 
         def take(place: int, piece: Piece) -> bool:
             nonlocal rows
-            _count_columns(domain, piece.columns, offsets, grid, counts)
+            question.add(domain, piece.columns, counts)
             rows += len(piece.columns[0])
             return rows >= ROWS_A_SUM
 
@@ -96,32 +105,32 @@ def count_batches(
 
         return take, give
 
-    _work_through(shares, start, COUNT_BYTES // (4 * leaves), progress)
+    work_through(shares, start, COUNT_BYTES // (4 * max(question.size, 1)), progress)
     return total
 
 
 def collect_rows(
-    domain: Domain, shares: Iterable[Share], id_type: Any, progress: Callable[[float], None]
+    domain: Domain, shares: Iterable[Share], id_type: Any, progress: Callable[[float], None], choose: Choose | None
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
     """The cells of all rows that are not dropped, one array an axis, in the order of the input; and whose they are."""
-    found: list[tuple[int, list[NDArray[np.int64]], Any]] = []
+    found: list[tuple[int, Cells, Any]] = []
 
     def start() -> Worker:
-        mine: list[tuple[int, list[NDArray[np.int64]], Any]] = []
+        mine: list[tuple[int, Cells, Any]] = []
 
         def take(place: int, piece: Piece) -> bool:
-            cells = [_cells(domain, a, column) for a, column in enumerate(piece.columns)]
-            kept, ids = np.logical_and.reduce([c >= 0 for c in cells]), None
+            (cells, kept), ids = cells_of(domain, piece.columns), None
             if id_type is not None:
                 ids, kept = keep_known(piece.ids, kept)
-            mine.append((place, cells if kept.all() else [c[kept] for c in cells], ids))
+            cells = only(cells, kept)
+            mine.append((place, cells if choose is None else only(cells, choose(len(cells[0]))), ids))
             return False
 
         return take, lambda: found.extend(mine)
 
     if id_type is not None:  # pyarrow is loaded only for those who need it
         from veilmap.engines.units import encode, keep_known
-    _work_through(shares, start, MOST_THREADS, progress)
+    work_through(shares, start, MOST_THREADS if choose is None else 1, progress)  # chance has an order
     found.sort(key=lambda piece: piece[0])  # stable: pieces of one share are in order already
     codes = None if id_type is None else encode([ids for _, _, ids in found], id_type)
     pieces = [cells for _, cells, _ in found]
@@ -130,7 +139,7 @@ def collect_rows(
     return [np.concatenate([empty, *(cells[a] for cells in pieces)]) for a in range(domain.dimensions)], codes
 
 
-def _work_through(
+def work_through(
     shares: Iterable[Share], start: Callable[[], Worker], most: int, progress: Callable[[float], None]
 ) -> None:
     """Hand every piece of every share to one worker's ``take``; call its ``give``, alone, when it asks and at the end.
@@ -183,31 +192,3 @@ def equal_parts(rows: int) -> Iterator[tuple[float, slice]]:
     """Rows that lie in memory, always in as many parts: then progress says nothing of how many they are."""
     for k in range(EQUAL_PARTS):
         yield 1 / EQUAL_PARTS, slice(rows * k // EQUAL_PARTS, rows * (k + 1) // EQUAL_PARTS)
-
-
-def _count_columns(
-    domain: Domain,
-    columns: Columns,
-    offsets: tuple[NDArray[np.int64], ...],
-    grid: tuple[int, ...],
-    counts: NDArray[Any],
-) -> None:
-    rows = len(columns[0])
-    for start in range(0, rows, ROWS_AT_ONCE):
-        index = np.zeros(min(ROWS_AT_ONCE, rows - start), np.int64)
-        for a, axis in enumerate(domain.axes):
-            values = _floats(columns[a][start : start + ROWS_AT_ONCE])
-            add_axis(values, axis.lo, axis.hi, domain.scale(a), domain.bits, grid[a], offsets[a], index)
-        tally(index, counts)
-
-
-def _cells(domain: Domain, axis: int, column: NDArray[np.generic]) -> NDArray[np.int64]:
-    """The cell of each value, -1 for one that is dropped."""
-    cells, bounds = np.empty(len(column), np.int64), domain.axes[axis]
-    find_cells(_floats(column), bounds.lo, bounds.hi, domain.scale(axis), domain.bits, cells)
-    return cells
-
-
-def _floats(column: NDArray[np.generic]) -> NDArray[np.float64]:
-    with np.errstate(all="ignore"):  # numpy would warn of odd values
-        return np.ascontiguousarray(column, dtype=np.float64)

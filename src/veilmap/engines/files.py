@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from veilmap.domain import Domain
 from veilmap.engines.batches import LocalEngine, Share
@@ -41,6 +41,7 @@ class FilesEngine(LocalEngine):
     sources: tuple[Source, ...]
     sizes: tuple[int, ...]
     id_type: Any
+    spills: ClassVar[bool] = True
 
     def quiet(self) -> AbstractContextManager[None]:
         return no_warnings()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,7 @@ class StreamEngine(LocalEngine):
     streams: Iterator[pa.RecordBatchReader] = field(repr=False)  # each reads all rows once more
     layout: Layout
     again: bool
+    spills: ClassVar[bool] = True
 
     @property
     def id_type(self) -> Any:

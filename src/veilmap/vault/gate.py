@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.counting import sum_children, tally_grid
-from veilmap.kernels.curves import hilbert_keys
+from veilmap.kernels.counting import sum_children
 from veilmap.method import Method, Noise
+from veilmap.questions import Cut, Grids, Leaves, Nodes, Place, Step, parts_of, split_step
 from veilmap.structures import GRAINS, Gate
 from veilmap.tree import CutTree, Flags, Ints, Parts, RegularTree, Tree
 from veilmap.vault.dense import decay, looks_dense
@@ -31,9 +31,8 @@ from veilmap.vault.noise import exp_bounds
 from veilmap.vault.price import GaussianPrice, LaplacePrice, NoPrice
 from veilmap.vault.rows import Rows
 from veilmap.vault.sampling import inner_epsilon
-from veilmap.vault.sealed import Sealed, silenced
-
-Progress = Callable[[float], None]
+from veilmap.vault.sealed import Progress, Sealed, silenced
+from veilmap.vault.stream import Stream
 
 PRICES = dict(zip(Noise, (LaplacePrice, GaussianPrice, NoPrice), strict=True))
 MOST_NODES = 2**27
@@ -53,8 +52,7 @@ class NoisyTree:
     misses: tuple[tuple[int, float], ...] = ()  # by how much all boxes of a grid are off, and the variance of its noise
 
 
-Grids = tuple[tuple[Parts, Ints], ...]
-Review = Callable[[NoisyTree], Grids]
+Review = Callable[[NoisyTree], tuple[tuple[Parts, Ints], ...]]
 """What is expected of the boxes of some grids, by someone who has seen the noisy tree and nothing else."""
 
 
@@ -108,15 +106,16 @@ def _measure(
     private = keys.private
     tree: Tree = RegularTree(domain.side, domain.dimensions)
     order: int | None = None  # of the curve, once the domain lies along one
-    rows: Rows | None = None  # in memory, once a tree that is no regular grid needs them
+    rows: Rows | Stream | None = None  # once a tree that is no regular grid needs them
     chosen: Rows | None = None  # the sample of them that medians are asked of
     inner: Ledger | None = None  # what may be spent on the sample
     exact: Ints | None = None  # counts of all nodes of the tree, until it grows
     lowering: tuple[Fraction, int] | None = None  # PrivTree's noise and step, once they are paid for
     said: tuple[int, Flags] | None = None  # what it said last, and of which level
-    # Counts of a regular tree need no rows in memory, unless people are to be told apart, or rows are to be
-    # read again and cannot be.
-    streams = not points.has_units and (points.again or getattr(method.structure, "stages", 2) == 1)
+    # Counts of a regular tree need no rows to be held, unless people are to be told apart, other trees come after it,
+    # or rows are to be read again and cannot be.
+    stages = getattr(method.structure, "stages", None)
+    streams = not points.has_units and (stages == 1 or (stages is not None and points.again))
     noisy, spread, paid = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)  # by node
     grain: Fraction | None = None  # what prices of single nodes are multiples of
     misses: tuple[tuple[int, float], ...] = ()  # what a check has found: the last thing that is asked
@@ -124,22 +123,27 @@ def _measure(
     if not price.private:
         private = _must_be_allowed("Counts without noise", allow_nonprivate)
 
-    def in_memory() -> Rows:
+    def held() -> Rows | Stream:
         nonlocal rows
         if rows is None:
-            rows = Rows(*points._rows(progress)).capped(most, keys)
+            if points.has_units:
+                rows = Rows(*points._rows(progress)).capped(most, keys)
+            else:
+                found = points._held(progress)
+                rows = Rows(found) if isinstance(found, list) else Stream(*found, progress)
             rows = rows.in_order() if domain.dimensions == 1 else rows
             if isinstance(tree, RegularTree) and tree.size > 1:
-                rows.place(tree, domain.bits)
+                rows.follow(Place(tree, domain.bits))
         return rows
 
-    def grow(grown: Tree, follow: Callable[[Rows], None] | None) -> None:
+    def grow(grown: Tree, step: Step | None) -> None:
         nonlocal tree, exact
         if grown.size > MOST_NODES:
             raise BadInput(f"A tree of more than {MOST_NODES:.2g} nodes was asked for: choose a coarser method.")
-        if follow is not None:
-            for some in filter(None, (in_memory(), chosen)):
-                follow(some)
+        if step is not None:
+            held().follow(step)
+            if chosen is not None:
+                chosen.follow(step)
         tree, exact = grown, None
 
     def refine(parts: Parts) -> None:
@@ -155,11 +159,11 @@ def _measure(
         if order is not None or parts.max(initial=0) > min(domain.side, MOST_PARTS):
             raise BadInput(f"Boxes are split into {MOST_PARTS} parts an axis at most, and a curve only by cuts.")
         grown = tree.split(parts)
-        grow(grown, lambda some: some.split(grown, parts))
+        grow(grown, split_step(grown, parts))
 
     def cut(axis: int, at: Ints, where: Flags | None = None) -> None:
         grown = tree.cut(axis, at, where)
-        grow(grown, lambda some: some.cut(grown, axis, at))
+        grow(grown, Cut(axis, at, grown.level_start[-3], grown.first_child))
 
     def shorten(height: int) -> None:
         nonlocal tree, exact
@@ -171,8 +175,9 @@ def _measure(
             raise BadInput(f"A level below {height} has been counted: a tree cannot be shortened so far.")
         tree = tree.shortened(height)
         exact = None if exact is None else exact[: tree.size]
-        for some in filter(None, (rows, chosen)):
-            some.place(tree, domain.bits)
+        for some in (rows, chosen):
+            if some is not None:
+                some.follow(Place(tree, domain.bits))
         room_for(min(len(spread), tree.size))
 
     def follow(curve: int) -> None:
@@ -181,23 +186,22 @@ def _measure(
             raise BadInput("A domain is laid along a curve before anything else is done with it.")
         if domain.dimensions < 2 or curve not in range(1, domain.bits + 1):
             raise BadInput(f"A Hilbert curve has 2 or more axes and here an order of 1 to {domain.bits}, got {curve}.")
-        cells = np.stack(in_memory().cells) >> (domain.bits - curve)
-        along = np.empty(cells.shape[1], np.int64)
-        hilbert_keys(cells, curve, along)
-        order, rows, tree = curve, in_memory().along(along), CutTree.root(1 << (curve * domain.dimensions), 1)
+        order, rows, tree = curve, held().along(curve, domain.bits), CutTree.root(1 << (curve * domain.dimensions), 1)
 
     def sample(rate: Fraction, part: Fraction, part_delta: Fraction, mechanism: str) -> Fraction:
         nonlocal chosen, inner
         if inner is not None or not 0 < rate <= 1:
             raise BadInput(f"A release has one sample of a rate from above 0 to 1, got {rate}.")
         ledger.charge(f"medians on a sample of {float(rate):g}", mechanism, part, part_delta)
-        chosen = in_memory().sampled(rate, keys)
+        chosen = held().sampled(rate, keys)
         inner = Ledger(inner_epsilon(rate, price.pure(part)), part_delta / rate)
         return inner.left
 
     def medians(axis: int, part: Fraction, part_delta: Fraction, mechanism: str) -> Ints:
-        nonlocal private
-        newest, some = tree.level(tree.height), chosen or in_memory()
+        nonlocal private, rows
+        newest, some = tree.level(tree.height), chosen
+        if some is None:
+            rows = some = held().loaded()
         values, start = some.sorted_along(tree, axis, domain.bits)
         boxes = values, start, tree.lo[newest, axis].copy(), tree.hi[newest, axis].copy()
         if mechanism == "exact":
@@ -244,20 +248,14 @@ def _measure(
         if np.any(side > np.minimum(width, MOST_PARTS)) or np.sum(side.astype(np.float64) ** axes) > MOST_NODES:
             raise BadInput(f"Boxes are cut into no more parts than they have cells, {MOST_NODES:.2g} in all.")
         ledger.charge(f"halves of the boxes of level {tree.height}", price.mechanism, part)
-        return uneven_halves(in_memory().tallied(tree, side), side, axes, scales, part, price, keys)
+        return uneven_halves(held().tally(parts_of(tree, side)), side, axes, scales, part, price, keys)
 
     def grid(parts: Parts, part: Fraction) -> Ints:
         _must_be_parts(parts, domain)
         if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_NODES:
             raise BadInput(f"A grid has at most {domain.side} parts an axis, {MOST_NODES:.2g} cells, and no curve.")
         ledger.charge("counts of a grid", price.mechanism, part)
-        return on_grid(parts) + price.noise(part, math.prod(parts), keys)
-
-    def on_grid(parts: Parts) -> Ints:
-        """Exact counts of the boxes of a grid: they never leave this function's callers."""
-        counts = np.zeros(math.prod(parts), np.int64)
-        tally_grid(tuple(in_memory().cells), np.array(parts), domain.bits, counts)
-        return counts
+        return held().tally(Grids((parts,), domain.bits)) + price.noise(part, math.prod(parts), keys)
 
     def check(part: Fraction) -> None:
         """By how much a release will be off on grids, by what someone expects who sees the noisy tree alone."""
@@ -273,9 +271,10 @@ def _measure(
                 raise BadInput(f"No box is expected to have more than {FARTHEST} rows.")
         if asked:
             ledger.charge("how far off answers are", price.mechanism, part)
-            each = part / len(asked)
-            sums = (sum_of_misses(on_grid(parts), expected, each, price, keys) for parts, expected in asked)
-            misses = tuple((total, price.variance(each)) for total in sums)
+            each, grids = part / len(asked), Grids(tuple(parts for parts, _ in asked), domain.bits)
+            found = np.split(held().tally(grids), np.cumsum(grids.sizes)[:-1])
+            pairs = zip(found, (expected for _, expected in asked), strict=True)
+            misses = tuple((sum_of_misses(*pair, each, price, keys), price.variance(each)) for pair in pairs)
 
     def counts() -> Ints:
         """Exact, of all nodes: they never leave this function's caller."""
@@ -283,9 +282,9 @@ def _measure(
         if exact is None:
             if rows is None and isinstance(tree, RegularTree) and streams:
                 exact = np.zeros(tree.size, np.int64)
-                exact[tree.level(tree.height)] = points._count_leaves(tree, progress)
+                exact[tree.level(tree.height)] = points._tally(Leaves(tree), progress)
             else:
-                exact = in_memory().counts(tree.size)
+                exact = held().tally(Nodes(tree.size))
             sum_children(tree.first_child, exact, tree.level_start[-2])
         return exact
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from veilmap.kernels.counting import follow_cuts, follow_parts, tally, tally_parts
-from veilmap.tree import Ints, RegularTree, Tree, product
+from veilmap.questions import Count, Nodes, Step, keys_along
+from veilmap.tree import Ints, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
 
@@ -46,55 +46,26 @@ class Rows:
         """Rows of one axis, sorted along it: so they are in every node, for as long as it is cut."""
         return self._only(np.argsort(self.cells[0])) if self._unit is not None else Rows([np.sort(self.cells[0])])
 
-    def along(self, keys: Ints) -> Rows:
-        """The same rows with one axis."""
-        return Rows([keys], self._unit, self._node).in_order()
+    def along(self, order: int, bits: int) -> Rows:
+        """The same rows with one axis: a Hilbert curve."""
+        return Rows([keys_along(tuple(self.cells), order, bits)], self._unit, self._node).in_order()
 
-    def place(self, tree: RegularTree, bits: int) -> None:
-        """From the root to the leaves of a regular tree, by the rule of ``add_axis``."""
-        self._node[:] = tree.level_start[-2]
-        for cells, parts, offsets in zip(self.cells, tree.grid(tree.height), tree.offsets(tree.height), strict=True):
-            self._node += offsets[((cells + 1) * parts - 1) >> bits]
+    def follow(self, step: Step) -> None:
+        step.follow(tuple(self.cells), self._node)
 
-    def cut(self, grown: Tree, axis: int, at: Ints) -> None:
-        """Follow ``Tree.cut`` to the tree that it made."""
-        follow_cuts(self.cells[axis], at, grown.level_start[-3], grown.first_child, self._node)
-
-    def split(self, grown: Tree, parts: Ints) -> None:
-        """Follow ``Tree.split`` to the tree that it made."""
-        above = grown.level(grown.height - 1)
-        boxes = _boxes(grown, above, parts, grown.first_child[above])
-        follow_parts(tuple(self.cells), boxes, above.start, self._node)
-
-    def tallied(self, tree: Tree, side: Ints) -> Ints:
-        """How many rows lie in each of the ``side`` parts an axis of the newest boxes, box after box."""
-        newest, parts = tree.level(tree.height), np.tile(side[:, None], (1, len(self.cells)))
-        size = product(parts)
-        counts = np.zeros(int(size.sum()), np.int64)
-        boxes = _boxes(tree, newest, parts, np.cumsum(size) - size)
-        tally_parts(tuple(self.cells), boxes, newest.start, self._node, counts)
+    def tally(self, count: Count) -> Ints:
+        counts = np.zeros(count.size, np.int64)
+        count.tally(tuple(self.cells), self._node, counts)
         return counts
 
-    def counts(self, size: int) -> Ints:
-        """How many rows each node has that no child of it has."""
-        counts = np.zeros(size, np.int64)
-        tally(self._node, counts)
-        return counts
+    def loaded(self) -> Rows:
+        return self
 
     def sorted_along(self, tree: Tree, axis: int, bits: int) -> tuple[Ints, Ints]:
         """The cells of each newest node along an axis, sorted, node after node; and where each node's begin."""
         newest = tree.level(tree.height)
-        start = np.concatenate([[0], np.cumsum(self.counts(tree.size)[newest])])
+        start = np.concatenate([[0], np.cumsum(self.tally(Nodes(tree.size))[newest])])
         if len(self.cells) == 1:
             return self.cells[0][self._node >= newest.start], start
         packed = ((self._node - newest.start) << bits) | self.cells[axis]
         return np.sort(packed[packed >= 0]) & ((1 << bits) - 1), start
-
-
-def _boxes(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
-    """All that ``part_of`` needs to know of each box, side by side in memory."""
-    boxes = np.empty((len(parts), 2 + 3 * parts.shape[1]), np.int64)
-    boxes[:, 0], boxes[:, 1] = start, product(parts)
-    boxes[:, 2::3], boxes[:, 4::3] = tree.lo[nodes], parts
-    boxes[:, 3::3] = tree.hi[nodes] - tree.lo[nodes]
-    return boxes

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines import Engine, open_points
+from veilmap.engines import Engine, Held, open_points
 from veilmap.errors import BadInput, VaultFailure, VeilmapError
-from veilmap.tree import Ints, RegularTree
+from veilmap.questions import Question
+from veilmap.tree import Ints
+
+Progress = Callable[[float], None]
 
 MOST_ROWS = 10**6
 
@@ -40,13 +43,17 @@ class Sealed:
     def __copy__(self) -> Never:
         self.__reduce__()
 
-    def _count_leaves(self, tree: RegularTree, progress: Callable[[float], None]) -> NDArray[np.int64]:
-        """Exact counts of a tree's leaves: for the vault alone."""
-        return self._engine.count_leaves(self.domain, tree, progress)
+    def _tally(self, question: Question, progress: Progress) -> NDArray[np.int64]:
+        """Exact counts: for the vault alone."""
+        return self._engine.tally(self.domain, question, progress)
 
-    def _rows(self, progress: Callable[[float], None]) -> tuple[list[Ints], Ints | None]:
+    def _rows(self, progress: Progress) -> tuple[list[Ints], Ints | None]:
         """The cells of all rows, and whose each is: for the vault alone."""
         return self._engine.rows(self.domain, progress)
+
+    def _held(self, progress: Progress) -> Held:
+        """The cells of all rows, or who asks them: for the vault alone."""
+        return self._engine.held(self.domain, progress)
 
 
 def seal(points: object, domain: Domain, unit: object = None, most_rows: int | None = None) -> Sealed:

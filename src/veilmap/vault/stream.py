@@ -1,0 +1,54 @@
+"""Rows that do not fit in memory: each question goes through all of them. Proof: proofs/cells.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from veilmap.domain import Domain
+from veilmap.engines import Choose, Engine
+from veilmap.questions import Count, Place, Step, Walk
+from veilmap.tree import Ints
+from veilmap.vault.entropy import Keys
+from veilmap.vault.rows import Rows
+from veilmap.vault.sampling import poisson
+
+
+class Stream:
+    """The steps that every row has to take from the root, and who asks the rows: the same answers as of ``Rows``."""
+
+    __slots__ = ("_domain", "_engine", "_order", "_progress", "_steps")
+
+    def __init__(
+        self, engine: Engine, domain: Domain, progress: Callable[[float], None], order: int | None = None
+    ) -> None:
+        self._engine, self._domain, self._progress, self._order = engine, domain, progress, order
+        self._steps: tuple[Step, ...] = ()
+
+    def in_order(self) -> Stream:
+        return self
+
+    def along(self, order: int, bits: int) -> Stream:
+        return Stream(self._engine, self._domain, self._progress, order)
+
+    def follow(self, step: Step) -> None:
+        self._steps = (step,) if isinstance(step, Place) else (*self._steps, step)
+
+    def tally(self, count: Count) -> Ints:
+        return self._engine.tally(self._domain, Walk(self._steps, count, self._order), self._progress)
+
+    def sampled(self, rate: Fraction, keys: Keys) -> Rows:
+        """A Poisson sample, in memory."""
+        return self._loaded(lambda rows: poisson(rate, rows, keys))
+
+    def loaded(self) -> Rows:
+        """All rows in memory, for medians, which cannot do without."""
+        return self._loaded(None)
+
+    def _loaded(self, choose: Choose | None) -> Rows:
+        rows, domain = Rows(*self._engine.rows(self._domain, self._progress, choose)), self._domain
+        rows = rows.in_order() if domain.dimensions == 1 else rows
+        rows = rows if self._order is None else rows.along(self._order, domain.bits)
+        for step in self._steps:
+            rows.follow(step)
+        return rows
