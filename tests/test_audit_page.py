@@ -226,8 +226,14 @@ def test_dropped_row_stays_dropped_on_later_axes() -> None:
 
 
 if __name__ == "__main__":
-    kinds = (("trusted core", CORE), ("further mechanisms", FURTHER), ("how rows are asked", ASKING), ("engines", ENGINES), ("ledger file", ACCOUNTS))
-    for title, files in kinds:
+    kinds = {
+        "trusted core": CORE,
+        "further mechanisms": FURTHER,
+        "how rows are asked": ASKING,
+        "engines": ENGINES,
+        "ledger file": ACCOUNTS,
+    }
+    for title, files in kinds.items():
         for file in files:
             print(f"{code_lines(file):6}  {short(file)}")
         print(f"{sum(map(code_lines, files)):6}  {title}\n")

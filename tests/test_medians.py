@@ -16,8 +16,10 @@ from scipy.stats import chisquare
 import naive
 import veilmap as vm
 from test_smooth import SETS, eighty_twenty
+from veilmap.domain import Domain
 from veilmap.kernels import centres, ranks
 from veilmap.kernels.counting import find_cells, follow_cuts, follow_parts
+from veilmap.questions import Cut, Nodes, Step, Walk, split_step
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree, RegularTree, Tree, frozen
 from veilmap.vault import exponential, median, medians
@@ -657,6 +659,7 @@ def grown(draw):
     table = draw(st.lists(st.tuples(*[st.integers(0, 2**BITS - 1)] * axes), max_size=30))
     rows = Rows([np.array([row[a] for row in table], np.int64) for a in range(axes)])
     tree: Tree = draw(st.sampled_from([RegularTree(2**BITS, axes), CutTree.root(2**BITS, axes)]))
+    steps: list[Step] = []
     for _ in range(draw(st.integers(0, 3))):
         newest = tree.level(tree.height)
         boxes = newest.stop - newest.start
@@ -666,27 +669,31 @@ def grown(draw):
         if draw(st.booleans()):
             parts = np.array([[draw(st.integers(1, 3)) if some else 0 for _ in range(axes)] for some in where])
             tree = tree.split(parts)
-            rows.split(tree, parts)
+            steps.append(split_step(tree, parts))
         else:
             axis = draw(st.integers(0, axes - 1))
             ends = zip(tree.lo[newest, axis].tolist(), tree.hi[newest, axis].tolist(), strict=True)
             at = np.array([draw(st.integers(lo, hi)) for lo, hi in ends])
             tree = tree.cut(axis, at, where)
-            rows.cut(tree, axis, at)
-    return tree, table, rows
+            steps.append(Cut(axis, at, tree.level_start[-3], tree.first_child))
+    for step in steps:
+        rows.follow(step)
+    return tree, table, rows, tuple(steps)
 
 
 @given(grown())
 @settings(max_examples=150)
 def test_rows_follow_their_nodes(made) -> None:
-    tree, table, rows = made
+    tree, table, rows, steps = made
     boxes = list(zip(tree.lo.tolist(), tree.hi.tolist(), strict=True))
     inside = [
         [row for row in table if all(a <= x < b for a, x, b in zip(lo, row, hi, strict=True))] for lo, hi in boxes
     ]
-    assert rows.counts(tree.size).tolist() == [
-        len(some) * leaf for some, leaf in zip(inside, tree.is_leaf.tolist(), strict=True)
-    ]
+    found = rows.tally(Nodes(tree.size)).tolist()
+    assert found == [len(some) * leaf for some, leaf in zip(inside, tree.is_leaf.tolist(), strict=True)]
+    counts, domain = np.zeros(tree.size, np.int64), Domain(dict.fromkeys("abc"[: len(rows.cells)], (0, 1)), bits=BITS)
+    Walk(steps, Nodes(tree.size), None).add(domain.of_cells(), rows.cells, counts)
+    assert counts.tolist() == found
     newest = tree.level(tree.height)
     for axis in range(tree.lo.shape[1]):
         values, start = rows.sorted_along(tree, axis, BITS)

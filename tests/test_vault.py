@@ -1370,7 +1370,7 @@ class BrokenEngine:
     secret: NDArray[np.float64]
     again: bool = True
 
-    def count_leaves(self, domain: object, tree: object, progress: object) -> NDArray[np.int64]:
+    def tally(self, domain: object, question: object, progress: object) -> NDArray[np.int64]:
         rows = self.secret  # an open local variable, as in any real engine
         try:
             raise KeyError(QUOTED, rows)
@@ -1387,9 +1387,9 @@ def inner_frames(error: BaseException) -> list[str]:
         trace = now.__traceback__
         while trace is not None:
             frame = trace.tb_frame
-            if "count_leaves" in frame.f_code.co_name or "/veilmap/" in frame.f_code.co_filename.replace("\\", "/"):
+            if frame.f_code.co_name == "tally" or "/veilmap/" in frame.f_code.co_filename.replace("\\", "/"):
                 arrays = [v for v in frame.f_locals.values() if isinstance(v, np.ndarray)]
-                if arrays or frame.f_code.co_name.startswith("_") or "count_leaves" in frame.f_code.co_name:
+                if arrays or frame.f_code.co_name.startswith("_") or frame.f_code.co_name == "tally":
                     found.append(frame.f_code.co_name)
             trace = trace.tb_next
     return found
@@ -1457,7 +1457,7 @@ def test_error_after_counting_leaves_no_exact_count_in_its_traceback(
 def test_frames_that_hold_arrays_would_be_seen() -> None:
     sealed = Sealed(BrokenEngine(RuntimeError(), some_points()), SQUARE)
     with pytest.raises(RuntimeError) as caught:
-        sealed._count_leaves(None, None)  # type: ignore[arg-type]
+        sealed._tally(None, None)  # type: ignore[arg-type]
     assert inner_frames(caught.value)
 
 

@@ -65,8 +65,8 @@ class Structure(Protocol):
 
     It may say more of itself: ``usual_budget``, ``leaves_only`` (no other node is counted), ``median`` (how it
     finds medians), ``most_nodes`` where ``nodes`` is ``None``, ``halvings(dimensions)``, how often an axis is cut when
-    that is not its height, and ``stages`` = 1 when it reads all rows once: then a stream that can be read but once is
-    not held in memory.
+    that is not its height, and ``stages``, how often it reads all rows, when its tree is a regular one: then they are
+    read so often, and not held.
     """
 
     @property

@@ -32,6 +32,7 @@ class UniformGrid:
 
     cells: int | None = None
     height: ClassVar[int] = 1
+    stages: ClassVar[int] = 2
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/50"])
 
     def __post_init__(self) -> None:
