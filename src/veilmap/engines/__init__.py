@@ -30,6 +30,11 @@ class Engine(Protocol):
         """Whether it can be read more than once."""
         ...
 
+    @property
+    def bounded(self) -> bool:
+        """Whether it looks at no more rows of a unit than ``most_rows`` by itself."""
+        ...
+
     def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> NDArray[np.int64]:
         """How many rows lie in each place of a question.
 
@@ -53,10 +58,11 @@ class Engine(Protocol):
         ...
 
 
-def open_points(points: object, domain: Domain, unit: object = None) -> Engine:
+def open_points(points: object, domain: Domain, unit: object = None, most_rows: int | None = None) -> Engine:
     """The engine for whatever a caller calls points.
 
-    ``unit`` says whose each row is: the name of a column, or, for points without names, a list of ids.
+    ``unit`` says whose each row is: the name of a column, or, for points without names, a list of ids. Of each,
+    ``most_rows`` are looked at, if the engine is one that sees to it.
     """
     # pyarrow is loaded only for those who need it: arrays do not.
     if isinstance(points, str | os.PathLike):
@@ -65,6 +71,10 @@ def open_points(points: object, domain: Domain, unit: object = None) -> Engine:
         from veilmap.engines.files import open_files
 
         return open_files(points, domain, _column_name(unit))
+    if type(points).__module__.startswith("pyspark.sql."):
+        from veilmap.engines.spark import open_frame
+
+        return open_frame(points, domain, _column_name(unit), most_rows)
     if hasattr(points, "__arrow_c_stream__"):
         from veilmap.engines.tables import open_table
 

@@ -52,6 +52,7 @@ class LocalEngine:
     __slots__ = ()
 
     again = True
+    bounded = False
     spills: ClassVar[bool] = False
     id_type: Any  # the Arrow type that ids are compared in, None without a unit
 

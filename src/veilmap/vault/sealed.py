@@ -26,8 +26,8 @@ class Sealed:
 
     def __init__(self, engine: Engine, domain: Domain, most_rows: int | None = None) -> None:
         self._engine, self.domain = engine, domain
-        self.has_units = most_rows is not None  # rows belong to units, and of each unit ...
-        self.most_rows = most_rows or 1  # ... no more than this many are looked at
+        self.most_rows = most_rows or 1  # of a unit: no more are looked at, which the engine sees to or ...
+        self.has_units = most_rows is not None and not engine.bounded  # ... the vault, which tells units apart
 
     @property
     def again(self) -> bool:
@@ -69,7 +69,7 @@ def seal(points: object, domain: Domain, unit: object = None, most_rows: int | N
     if most_rows is not None and not (type(most_rows) is int and 1 <= most_rows <= MOST_ROWS):
         raise BadInput(f"A unit may have 1 to {MOST_ROWS} rows, got max_rows_per_unit={most_rows!r}.")
     try:
-        return Sealed(open_points(points, domain, unit), domain, most_rows)
+        return Sealed(open_points(points, domain, unit, most_rows), domain, most_rows)
     except BaseException as error:
         failure = silenced(error)
     del points, unit  # the traceback of what is raised here keeps this frame

@@ -1,0 +1,335 @@
+"""Points in a Spark frame, asked on the executors that hold them. Proof: proofs/cells.md, proofs/units.md.
+
+Python on an executor reads Arrow batches and runs the same kernels as any other engine. What goes to the driver is one
+sum a place of a question; rows go there only for medians.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeAlias, TypeVar
+from uuid import uuid4
+from weakref import finalize
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from veilmap.domain import Domain
+from veilmap.engines.batches import ROWS_A_SUM, Choose
+from veilmap.engines.columns import Layout, lay_out
+from veilmap.engines.guard import guard, no_warnings
+from veilmap.engines.units import keep_known
+from veilmap.errors import BadInput, UnreadableInput
+from veilmap.questions import Question, cells_of, only
+
+T = TypeVar("T")
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Progress: TypeAlias = Callable[[float], None]
+
+SUMS_A_BATCH = 1 << 20
+SECONDS_A_REPORT = 0.2
+WHOSE, TWIN, NTH = "whose", "twin", "nth"  # cells have numbers for names
+ID_TYPES = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.float64(): pa.float64()}
+"""Ids on their way back to Spark; all others go as whole numbers, but for decimals."""
+
+BROKEN_OFF = (
+    "Spark could not work through the points to their end: nothing is released; its own logs, which may quote rows, "
+    "say why."
+)
+NOT_SIMPLE = (
+    "The Spark frame must have simple values in the columns of the axes and of the unit: convert them, "
+    "those of axes to double, that of the unit to string."
+)
+REASONS = (
+    (
+        r"No module named '?veilmap",
+        "The executors do not have veilmap: install the same version there, and set PYSPARK_PYTHON to that Python.",
+    ),
+    (
+        r"another veilmap than (\S+)",
+        "The executors have another version of veilmap: install {} there, as on the driver.",
+    ),
+    (
+        r"Checkpoint block \S+ not found",
+        "Too many executors were lost, with rows that were kept on their disks: nothing is released; try again.",
+    ),
+    (
+        r"maxResultSize",
+        "What comes to the driver is larger than spark.driver.maxResultSize: raise it, or choose a smaller height, "
+        "or sample= for a method with medians.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class SparkCells:
+    """A frame of cells, asked by ``domain.of_cells()``; with units, each one's rows together and numbered from 1."""
+
+    frame: Any = field(repr=False)
+    layout: Layout
+    again = True
+    bounded = True
+
+    def tally(self, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
+        return _tally(self.frame, self.layout, domain, question, progress)
+
+    def held(self, domain: Domain, progress: Progress) -> tuple[SparkCells, Domain]:
+        return self, domain
+
+    def rows(
+        self, domain: Domain, progress: Progress, choose: Choose | None = None
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+        """To the driver: all of them, unless ``choose`` takes some, on the executors. With units it takes units."""
+        frame = self.frame if choose is None else _map(self.frame, partial(_choose, self.layout, choose))
+        found = _run(frame, frame.toArrow, progress)
+        cells = [found.column(name).to_numpy().astype(np.int64) for name in self.layout.names]
+        return cells, _unit_of(found, 0) if self.layout.unit else None
+
+
+def _fresh_key() -> tuple[int, ...]:
+    return tuple(int.from_bytes(os.urandom(8), "big", signed=True) for _ in range(2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkEngine:
+    """A frame as its owner gave it. It is worked out once, whatever is asked: then its cells are kept."""
+
+    frame: Any = field(repr=False)  # the columns of the layout
+    layout: Layout
+    most_rows: int = 1  # of a unit
+    key: tuple[int, ...] = field(default_factory=_fresh_key, repr=False)  # for the choice of these
+    again = False
+    bounded = True
+
+    def tally(self, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
+        if self.layout.unit is None:
+            return _tally(self.frame, self.layout, domain, question, progress)
+        return self._cells(domain).tally(domain.of_cells(), question, progress)
+
+    def rows(
+        self, domain: Domain, progress: Progress, choose: Choose | None = None
+    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+        return self._cells(domain).rows(domain.of_cells(), progress, choose)
+
+    def held(self, domain: Domain, progress: Progress) -> tuple[SparkCells, Domain]:
+        """Twice on the disks of executors, without the way back to the source: it may have changed since.
+
+        Rows of which both copies are lost stop the work.
+        """
+        from pyspark import StorageLevel
+
+        cells = self._cells(domain)
+        kept = _run(cells.frame, lambda: cells.frame.localCheckpoint(True, StorageLevel.DISK_ONLY_2), progress)
+        held = SparkCells(kept, cells.layout)
+        finalize(held, _forget, kept._jdf.queryExecution().analyzed().rdd())
+        return held, domain.of_cells()
+
+    def _cells(self, domain: Domain) -> SparkCells:
+        axes = tuple(map(str, range(domain.dimensions)))
+        schema = ", ".join(f"`{name}` int" for name in axes)
+        if self.layout.unit is None:
+            return SparkCells(_map(self.frame, partial(_read, self.layout, domain), schema), Layout(axes))
+        kind = _plain_type(self.layout.id_type)
+        spark_type = {pa.string(): "string", pa.binary(): "binary", pa.float64(): "double"}.get(kind, "bigint")
+        spark_type = f"decimal({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else spark_type
+        frame = _map(self.frame, partial(_read, self.layout, domain), f"{schema}, {WHOSE} {spark_type}")
+        return SparkCells(_bound(frame, axes, self.most_rows, self.key), Layout(axes, unit=NTH))
+
+
+def open_frame(frame: Any, domain: Domain, unit: str | None, most_rows: int | None) -> SparkEngine:
+    """Any frame of Spark's own session; it is not looked at yet."""
+    if "connect" in type(frame).__module__ or not hasattr(frame, "_jdf"):
+        raise BadInput("Points of Spark are a DataFrame of a classic session: those of Spark Connect are not read yet.")
+    if frame.isStreaming:
+        raise BadInput("Points of Spark must come to an end, and this frame is streaming: write it to a table first.")
+    names = frame.columns
+    # By number from here on: Spark's names may be double, have dots in them, or differ in case alone.
+    numbered = frame.toDF(*map(str, range(len(names))))
+    wanted = [k for k, name in enumerate(names) if name in {*domain.names, unit}]
+    found = guard(lambda: _schema(numbered.select(*map(str, wanted))), NOT_SIMPLE)
+    schema = pa.schema([(names[k], kind) for k, kind in zip(wanted, found.types, strict=True)])
+    layout = lay_out(domain, "The Spark frame", schema, None, unit, names)
+    number = {name: str(names.index(name)) for name in layout.needed}
+    picked = numbered.select(*number.values())
+    axes, whose = tuple(number[name] for name in layout.names), None if unit is None else number[unit]
+    return SparkEngine(picked, replace(layout, names=axes, unit=whose), most_rows or 1)
+
+
+def _schema(frame: Any) -> pa.Schema:
+    with no_warnings():
+        return frame.limit(0).toArrow().schema
+
+
+def _bound(frame: Any, axes: tuple[str, ...], most: int, key: tuple[int, ...]) -> Any:
+    """At most so many rows of each unit, by a rule that looks at that unit's rows and a key of this release alone.
+
+    Equal rows are told apart by a number, so that the order has no ties: a task that is done again finds the same.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    person, cells = Window.partitionBy(WHOSE), [f.col(name) for name in axes]
+    alike = person.orderBy(*cells)
+    luck = f.xxhash64(*map(f.lit, key), WHOSE, *cells, TWIN)
+    numbered = frame.withColumn(TWIN, f.row_number().over(alike) - f.rank().over(alike))
+    numbered = numbered.withColumn(NTH, f.row_number().over(person.orderBy(luck, *cells, TWIN)))
+    return numbered.where(f.col(NTH) <= most).select(*axes, NTH)
+
+
+# --- on the executors -------------------------------------------------------------------------------------------
+
+
+def _count(layout: Layout, domain: Domain, question: Question, batches: Batches) -> Batches:
+    counts, rows = np.zeros(question.size, np.uint32), 0
+    for batch in batches:
+        question.add(domain, layout.read(batch).columns, counts)
+        rows += batch.num_rows
+        if rows >= ROWS_A_SUM:
+            yield from _sums(counts)
+            counts[:] = rows = 0
+    yield from _sums(counts)
+
+
+def _sums(counts: NDArray[np.uint32]) -> Batches:
+    """What is not 0."""
+    places = np.flatnonzero(counts)
+    for some in (places[k : k + SUMS_A_BATCH] for k in range(0, len(places), SUMS_A_BATCH)):
+        yield pa.record_batch([some, counts[some].astype(np.int64)], ["place", "count"])
+
+
+def _read(layout: Layout, domain: Domain, batches: Batches) -> Batches:
+    """Rows that are not dropped, as cells; and whose they are."""
+    for batch in batches:
+        piece = layout.read(batch)
+        (cells, kept), ids = cells_of(domain, piece.columns), []
+        if layout.unit is not None:
+            known, kept = keep_known(piece.ids, kept)
+            ids = [_plain_ids(known)]
+        columns = [*(axis.astype(np.int32) for axis in only(cells, kept)), *ids]
+        yield pa.record_batch(columns, [*map(str, range(len(cells))), *[WHOSE] * len(ids)])
+
+
+def _choose(layout: Layout, choose: Choose, batches: Batches) -> Batches:
+    """Some rows; or, with units, some units with all their rows, which come one after the other."""
+    last = np.zeros(1, np.bool_)  # whether the unit is taken that the batch before ended in
+    nth = 0
+    for batch in batches:
+        if layout.unit is None:
+            kept = choose(batch.num_rows)
+        elif batch.num_rows:
+            unit = 1 + _unit_of(batch, nth)
+            coins = np.concatenate([last, choose(int(unit[-1]))])
+            kept, last, nth = coins[unit], coins[-1:], batch.column(NTH)[-1].as_py()
+        else:
+            continue
+        yield batch.filter(pa.array(kept))
+
+
+def _unit_of(rows: pa.RecordBatch | pa.Table, before: int) -> NDArray[np.int64]:
+    """A code for each row, from 0 on, or from -1 if the first goes on with the unit of the row before."""
+    nth = np.concatenate([[before], rows.column(NTH).to_numpy(zero_copy_only=False).astype(np.int64)])
+    starts = nth[1:] == 1
+    if not np.all(starts | (nth[1:] == nth[:-1] + 1)):
+        raise RuntimeError("The rows of a unit are not together.")
+    codes: NDArray[np.int64] = np.cumsum(starts) - 1
+    return codes
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind if pa.types.is_decimal(kind) else ID_TYPES.get(kind, pa.int64())
+
+
+def _plain_ids(ids: pa.Array) -> pa.Array:
+    kind = _plain_type(ids.type)
+    if kind == pa.int64() and pa.types.is_boolean(ids.type):
+        ids = ids.cast(pa.int8())
+    if kind == pa.int64() and pa.types.is_date32(ids.type):
+        ids = ids.cast(pa.int32())
+    return ids.cast(kind)
+
+
+def _silent(here: str, work: Callable[[Batches], Batches], batches: Batches) -> Batches:
+    """What fails on an executor is in the cluster's logs: so it must not quote a cell."""
+    if version("veilmap") != here:
+        raise RuntimeError(f"This executor has another veilmap than {here}")
+    try:
+        yield from work(batches)
+        return
+    except Exception as error:
+        kind = type(error).__name__
+    raise RuntimeError(f"veilmap failed with {kind}")
+
+
+# --- on the driver ----------------------------------------------------------------------------------------------
+
+
+def _map(frame: Any, work: Callable[[Batches], Batches], schema: Any = None) -> Any:
+    with no_warnings():  # pyspark's of pandas, which takes no part in this
+        return frame.mapInArrow(partial(_silent, version("veilmap"), work), schema or frame.schema)
+
+
+def _tally(frame: Any, layout: Layout, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
+    counted = _map(frame, partial(_count, layout, domain, question), "place bigint, count bigint")
+    summed = counted.groupBy("place").agg({"count": "sum"})
+    found, total = _run(frame, summed.toArrow, progress), np.zeros(question.size, np.int64)
+    total[found.column(0).to_numpy()] = found.column(1).to_numpy()
+    return total
+
+
+def _run(frame: Any, action: Callable[[], T], progress: Progress) -> T:
+    """An action on the cluster, in a thread of its own: this one tells how many tasks are done, in percents."""
+    from pyspark import inheritable_thread_target
+
+    session, group, part = frame.sparkSession, f"veilmap-{uuid4()}", 0.0
+    context = session.sparkContext
+
+    def act() -> T:
+        context.setJobGroup(group, "veilmap")
+        with no_warnings():
+            return action()
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(inheritable_thread_target(session)(act))
+        try:
+            while wait([job], SECONDS_A_REPORT).not_done:
+                part = max(part, _done(context.statusTracker(), group))
+                progress(min(math.floor(part * 100) / 100, 0.99))
+        except BaseException:
+            context.cancelJobGroup(group)
+            raise
+    sentence = BROKEN_OFF
+    try:
+        found: T = job.result()
+    except MemoryError:
+        raise
+    except Exception as error:
+        said = str(error)
+        found_reasons = ((re.search(pattern, said), reason) for pattern, reason in REASONS)
+        sentence = next((reason.format(*at.groups()) for at, reason in found_reasons if at), BROKEN_OFF)
+    else:
+        progress(1.0)
+        return found
+    # Raised outside the handler: not even __context__ remembers.
+    raise UnreadableInput(sentence)
+
+
+def _done(tracker: Any, group: str) -> float:
+    """Which part of the tasks that are known so far."""
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    tasks = sum(stage.numTasks for stage in stages if stage)
+    return sum(stage.numCompletedTasks for stage in stages if stage) / tasks if tasks else 0.0
+
+
+def _forget(kept: Any) -> None:
+    with contextlib.suppress(Exception):  # the session may be gone, and the rows with it
+        kept.unpersist(False)
