@@ -12,7 +12,7 @@ demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
 test: $(VENV)/test.done
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: $(VENV)/test.done
 	$(BIN)/ruff check
@@ -46,7 +46,8 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[geo,plot,sql,demo,match]' --group dev
+	$(INSTALL) --editable '.[geo,plot,sql,spark,demo,match]' --group dev
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || sh .ci/java.sh || echo "There is no Java: tests of Spark will be skipped."
 	touch $@
 
 $(VENV)/fuzz.done: $(VENV)/test.done

@@ -40,7 +40,9 @@ FURTHER = [
         "vault/smooth",
     )
 ]
-ASKING = [SOURCE / f"{name}.py" for name in ("questions", "vault/stream", "engines/batches", "engines/spill")]
+ASKING = [
+    SOURCE / f"{name}.py" for name in ("questions", "vault/stream", "engines/batches", "engines/spill", "engines/spark")
+]
 CORE = [
     *(path for path in sorted((SOURCE / "vault").glob("*.py")) if path not in [*FURTHER, *ASKING]),
     *(SOURCE / name for name in ("amounts.py", "tree.py", "kernels/counting.py")),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import sys
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 from benchmarks.cluster import Cluster
 
 import veilmap as vm
+from veilmap.cli import main
+from veilmap.cli import spark as cli_spark
 from veilmap.engines import open_points
 from veilmap.engines import spark as engine_module
 from veilmap.errors import BadInput, UnreadableInput
@@ -24,7 +28,10 @@ from veilmap.tree import RegularTree
 from veilmap.vault.entropy import SystemKeys
 from veilmap.vault.sampling import poisson
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 DOMAIN = vm.Domain({"x": (0, 1), "y": (0, 1)})
 LINE = vm.Domain({"x": (0, 1)})
@@ -130,21 +137,76 @@ def test_a_sample_is_drawn_on_the_executors(spark: Any, tmp_path: Path) -> None:
             assert (np.unique(column, return_counts=True)[1] == 2).all()
 
 
+# --- the command line -------------------------------------------------------------------------------------------
+
+TEXT = """who,x
+a,0.1
+b,0.1,too many
+b
+c,abc
+d,
+"e ""q"" e","0.6"
+g,0.9
+"""
+
+
+def test_text_goes_by_the_rules_of_text(spark: Any, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.csv.parser.columnPruning.enabled", False)  # as the command line does
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(TEXT)
+    paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    there = open_points(cli_spark._read(spark, paths, LINE.names), LINE).tally(LINE, QUARTERS, quiet)
+    np.testing.assert_array_equal(there, open_points(paths, LINE).tally(LINE, QUARTERS, quiet))
+    np.testing.assert_array_equal(there, [2, 0, 2, 2])
+
+
+def test_a_command_that_goes_to_spark(spark: Any, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    pq.write_table(pa.table({"x": np.linspace(0, 1, 999)}), tmp_path / "a.parquet")
+    session = SimpleNamespace(sparkContext=spark.sparkContext, read=spark.read, stop=lambda: None)
+    monkeypatch.setattr(cli_spark, "_start", lambda build, master: session)
+    words = ["--epsilon", "1", "--domain", "x=0:1", "--engine", "spark", "--method", "quad-opt"]
+    monkeypatch.setattr(sys, "argv", ["veilmap", "release", f"{tmp_path}/*.parquet", "-o", f"{tmp_path}/r", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert not done.value.code
+    assert vm.load(tmp_path / "r").count([[0.0, 1.0]]).estimate[0] == pytest.approx(999, abs=200)
+    for inputs, sentence in (
+        ([f"{tmp_path}/none.parquet"], "Spark cannot read"),
+        (["a.csv", "a.parquet"], "one kind at a time"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["veilmap", "release", *inputs, "-o", f"{tmp_path}/s", *words])
+        with pytest.raises(SystemExit) as done:
+            main()
+        assert done.value.code == 2
+        assert sentence in capsys.readouterr().err
+        assert not (tmp_path / "s").exists()
+
+
+def test_addresses_go_to_spark_and_paths_do_not() -> None:
+    auto, local, spark = cli_spark.Engine
+    assert cli_spark.goes_to_spark(auto, ["s3://bucket/a.parquet"], None)
+    assert cli_spark.goes_to_spark(auto, ["a.parquet"], "local[*]")
+    assert cli_spark.goes_to_spark(spark, ["a.parquet"], None)
+    assert not cli_spark.goes_to_spark(auto, ["a.parquet", "b/c.csv"], None)
+    assert not cli_spark.goes_to_spark(local, ["s3://bucket/a.parquet"], None)
+    with pytest.raises(BadInput, match="--master goes with --engine spark"):
+        cli_spark.goes_to_spark(local, ["a.parquet"], "local[*]")
+
+
 # --- failures ---------------------------------------------------------------------------------------------------
 
 
-def fails_once(batches: Any) -> Any:
-    """The second partition breaks off half-way when it is read for the first time."""
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    for k, batch in enumerate(batches):
-        if k == 1 and task.partitionId() == 1 and task.attemptNumber() == 0:
-            raise RuntimeError("broken off")
-        yield batch
-
-
 def test_a_task_that_is_done_again_counts_once(frame: Any, points: np.ndarray, spark: Any) -> None:
+    def fails_once(batches: Any) -> Any:
+        """The second partition breaks off half-way when it is read for the first time."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        for k, batch in enumerate(batches):
+            if k == 1 and task.partitionId() == 1 and task.attemptNumber() == 0:
+                raise RuntimeError("broken off")
+            yield batch
+
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1000)
     broken = frame.repartition(3).mapInArrow(fails_once, frame.schema)
     question = Leaves(RegularTree(DOMAIN.side, 2, ((8, 8),)))

@@ -66,8 +66,8 @@ def release(
     Parameters
     ----------
     points
-        An (n, d) array; a pandas, polars, pyarrow or geopandas table; a DuckDB relation; or the path of a
-        CSV, Parquet, GeoParquet, GeoPackage or Shapefile, or a list of paths. Columns go by the names of
+        An (n, d) array; a pandas, polars, pyarrow or geopandas table; a DuckDB relation; a Spark DataFrame; or the
+        path of a CSV, Parquet, GeoParquet, GeoPackage or Shapefile, or a list of paths. Columns go by the names of
         the domain's axes; a geometry column gives the first two.
     domain
         The public box. Rows outside it, or with a missing coordinate, are dropped.

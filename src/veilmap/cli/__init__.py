@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,7 @@ from veilmap.cli.options import (
 from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
+from veilmap.cli.spark import Engine, goes_to_spark, spark_points
 from veilmap.errors import BadInput, LedgerWarning, VeilmapError
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _options(
 )
 def release(
     inputs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(metavar="INPUT", help="CSV, Parquet, GeoParquet, GeoPackage or Shapefile; one or many."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The release file to write.")],
@@ -121,6 +123,11 @@ def release(
     dataset: Annotated[str | None, typer.Option("--dataset", help="The data set that --ledger knows.")] = None,
     part: Annotated[str | None, typer.Option("--part", help="The part of it that the rows are of.")] = None,
     sign: Annotated[Path | None, typer.Option("--sign", help="Sign the release with this private key.")] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option("--engine", help="Who counts: this machine or Spark, which auto takes for s3://… ."),
+    ] = Engine.AUTO,
+    master: Annotated[str | None, typer.Option("--master", help="Spark's master, like spark://host:7077.")] = None,
 ) -> None:
     """Publish a file of points as a private release.
 
@@ -137,9 +144,13 @@ def release(
 
     box = _domain(domain, crs)
     budget = None if workload is None else vm.Workload(_read_boxes(workload, box))
-    with progress("Counting") as tell:
+    far = goes_to_spark(engine, inputs, master)
+    with (
+        spark_points(inputs, box.names, master) if far else nullcontext(inputs) as points,
+        progress("Counting") as tell,
+    ):
         made = vm.release(
-            [str(path) for path in inputs],
+            points,
             box,
             epsilon=epsilon,
             method=method or DEFAULT_METHOD,
@@ -400,7 +411,7 @@ def _show_warning(message: Any, category: Any, *where: Any, **more: Any) -> None
         _show_other_warnings(message, category, *where, **more)
 
 
-def _must_be_free(out: Path, inputs: list[Path], overwrite: bool) -> None:
+def _must_be_free(out: Path, inputs: list[str], overwrite: bool) -> None:
     """Refuse a place that cannot or should not be written, before any data is read."""
     from veilmap.fileformat import is_release
 
@@ -411,7 +422,7 @@ def _must_be_free(out: Path, inputs: list[Path], overwrite: bool) -> None:
         raise BadInput(f"The folder of {out} cannot be written: choose another.")
     if not out.exists():
         return
-    if any(path.exists() and path.samefile(out) for path in inputs):
+    if any(path.exists() and path.samefile(out) for path in map(Path, inputs)):
         raise BadInput(f"{out} is an input, and would be lost: choose another name for the release.")
     if not overwrite:
         raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")

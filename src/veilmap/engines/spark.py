@@ -55,7 +55,7 @@ REASONS = (
         "The executors do not have veilmap: install the same version there, and set PYSPARK_PYTHON to that Python.",
     ),
     (
-        r"another veilmap than (\S+)",
+        r"another veilmap than",
         "The executors have another version of veilmap: install {} there, as on the driver.",
     ),
     (
@@ -314,7 +314,7 @@ def _run(frame: Any, action: Callable[[], T], progress: Progress) -> T:
     except Exception as error:
         said = str(error)
         found_reasons = ((re.search(pattern, said), reason) for pattern, reason in REASONS)
-        sentence = next((reason.format(*at.groups()) for at, reason in found_reasons if at), BROKEN_OFF)
+        sentence = next((reason.format(version("veilmap")) for at, reason in found_reasons if at), BROKEN_OFF)
     else:
         progress(1.0)
         return found

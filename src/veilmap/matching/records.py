@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.engines import open_points
 from veilmap.engines.batches import LocalEngine
+from veilmap.errors import BadInput
 
 
 def read_records(points: object, domain: Domain) -> NDArray[np.float64]:
     """All rows in the order of the input, NaN where there is no number."""
-    engine = cast(LocalEngine, open_points(points, domain))
+    engine = open_points(points, domain)
+    if not isinstance(engine, LocalEngine):
+        raise BadInput("Records are matched on one machine: write those of a Spark frame to a Parquet file first.")
     columns = [[np.zeros(0)] for _ in domain.axes]
     with engine.quiet():
         for piece in (piece for _, batch in engine.shares() for piece in batch()):
