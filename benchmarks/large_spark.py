@@ -2,8 +2,8 @@
 
     python -m benchmarks.large_spark [ROWS] [FOLDER]
 
-Two workers of one core against one, and against a plain ``groupBy`` count of the same cells on both. Rows are made once, and
-kept in FOLDER as Parquet. Releases must be the same, to the bit, as from the files themselves on one machine.
+Two workers of one core against one, and against a plain ``groupBy`` count of the same cells. Rows are made once,
+and kept in FOLDER as Parquet. Releases must be the same, to the bit, as from the files themselves on one machine.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,7 @@ from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.guard import guard, no_warnings
 from veilmap.engines.units import keep_known
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.questions import Question, cells_of, only
+from veilmap.questions import Columns, Question, cells_of, only
 
 T = TypeVar("T")
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -38,6 +38,9 @@ Progress: TypeAlias = Callable[[float], None]
 SUMS_A_BATCH = 1 << 20
 SECONDS_A_REPORT = 0.2
 WHOSE, TWIN, NTH = "whose", "twin", "nth"  # cells have numbers for names
+PACKED = "cells binary"
+ROWS_A_PACK = 1 << 12
+SPARK_NAMES = {pa.string(): "string", pa.binary(): "binary", pa.float64(): "double", pa.int64(): "bigint"}
 ID_TYPES = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.float64(): pa.float64()}
 """Ids on their way back to Spark; all others go as whole numbers, but for decimals."""
 
@@ -72,15 +75,19 @@ REASONS = (
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SparkCells:
-    """A frame of cells, asked by ``domain.of_cells()``; with units, each one's rows together and numbered from 1."""
+    """Cells, many rows in one of the frame's, asked by ``domain.of_cells()``.
+
+    With units, the rows of each are together, in one part, and numbered from 1.
+    """
 
     frame: Any = field(repr=False)
-    layout: Layout
+    axes: int
+    units: bool
     again = True
     bounded = True
 
     def tally(self, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
-        return _tally(self.frame, self.layout, domain, question, progress)
+        return _tally(self.frame, partial(_count_cells, self._lines, domain, question), question, progress)
 
     def held(self, domain: Domain, progress: Progress) -> tuple[SparkCells, Domain]:
         return self, domain
@@ -89,10 +96,17 @@ class SparkCells:
         self, domain: Domain, progress: Progress, choose: Choose | None = None
     ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
         """To the driver: all of them, unless ``choose`` takes some, on the executors. With units it takes units."""
-        frame = self.frame if choose is None else _map(self.frame, partial(_choose, self.layout, choose))
-        found = _run(frame, frame.toArrow, progress)
-        cells = [found.column(name).to_numpy().astype(np.int64) for name in self.layout.names]
-        return cells, _unit_of(found, 0) if self.layout.unit else None
+        frame = self.frame
+        if choose is not None:
+            frame = _map(frame, partial(_choose, self._lines, self.units, choose), PACKED)
+        found = _run(frame, frame.toArrow, progress).to_batches()
+        blocks = [np.zeros((self._lines, 0), np.int32), *_unpack(self._lines, iter(found))]
+        rows = np.concatenate(blocks, axis=1).astype(np.int64)
+        return list(rows[: self.axes]), _unit_of(rows[-1], 0) if self.units else None
+
+    @property
+    def _lines(self) -> int:
+        return self.axes + self.units
 
 
 def _fresh_key() -> tuple[int, ...]:
@@ -112,7 +126,7 @@ class SparkEngine:
 
     def tally(self, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
         if self.layout.unit is None:
-            return _tally(self.frame, self.layout, domain, question, progress)
+            return _tally(self.frame, partial(_count_rows, self.layout, domain, question), question, progress)
         return self._cells(domain).tally(domain.of_cells(), question, progress)
 
     def rows(
@@ -129,20 +143,20 @@ class SparkEngine:
 
         cells = self._cells(domain)
         kept = _run(cells.frame, lambda: cells.frame.localCheckpoint(True, StorageLevel.DISK_ONLY_2), progress)
-        held = SparkCells(kept, cells.layout)
+        held = replace(cells, frame=kept)
         finalize(held, _forget, kept._jdf.queryExecution().analyzed().rdd())
         return held, domain.of_cells()
 
     def _cells(self, domain: Domain) -> SparkCells:
-        axes = tuple(map(str, range(domain.dimensions)))
-        schema = ", ".join(f"`{name}` int" for name in axes)
         if self.layout.unit is None:
-            return SparkCells(_map(self.frame, partial(_read, self.layout, domain), schema), Layout(axes))
-        kind = _plain_type(self.layout.id_type)
-        spark_type = {pa.string(): "string", pa.binary(): "binary", pa.float64(): "double"}.get(kind, "bigint")
-        spark_type = f"decimal({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else spark_type
-        frame = _map(self.frame, partial(_read, self.layout, domain), f"{schema}, {WHOSE} {spark_type}")
-        return SparkCells(_bound(frame, axes, self.most_rows, self.key), Layout(axes, unit=NTH))
+            return SparkCells(
+                _map(self.frame, partial(_read_cells, self.layout, domain), PACKED), domain.dimensions, False
+            )
+        axes, kind = tuple(map(str, range(domain.dimensions))), _plain_type(self.layout.id_type)
+        whose = f"decimal({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else SPARK_NAMES[kind]
+        schema = ", ".join([*(f"`{name}` int" for name in axes), f"{WHOSE} {whose}"])
+        rows = _map(self.frame, partial(_read_units, self.layout, domain), schema)
+        return SparkCells(_map(_bound(rows, axes, self.most_rows, self.key), _pack, PACKED), domain.dimensions, True)
 
 
 def open_frame(frame: Any, domain: Domain, unit: str | None, most_rows: int | None) -> SparkEngine:
@@ -188,11 +202,19 @@ def _bound(frame: Any, axes: tuple[str, ...], most: int, key: tuple[int, ...]) -
 # --- on the executors -------------------------------------------------------------------------------------------
 
 
-def _count(layout: Layout, domain: Domain, question: Question, batches: Batches) -> Batches:
+def _count_rows(layout: Layout, domain: Domain, question: Question, batches: Batches) -> Batches:
+    return _count(domain, question, (layout.read(batch).columns for batch in batches))
+
+
+def _count_cells(lines: int, domain: Domain, question: Question, batches: Batches) -> Batches:
+    return _count(domain, question, (list(block[: domain.dimensions]) for block in _unpack(lines, batches)))
+
+
+def _count(domain: Domain, question: Question, pieces: Iterable[Columns]) -> Batches:
     counts, rows = np.zeros(question.size, np.uint32), 0
-    for batch in batches:
-        question.add(domain, layout.read(batch).columns, counts)
-        rows += batch.num_rows
+    for columns in pieces:
+        question.add(domain, columns, counts)
+        rows += len(columns[0])
         if rows >= ROWS_A_SUM:
             yield from _sums(counts)
             counts[:] = rows = 0
@@ -206,39 +228,60 @@ def _sums(counts: NDArray[np.uint32]) -> Batches:
         yield pa.record_batch([some, counts[some].astype(np.int64)], ["place", "count"])
 
 
-def _read(layout: Layout, domain: Domain, batches: Batches) -> Batches:
-    """Rows that are not dropped, as cells; and whose they are."""
+def _read_cells(layout: Layout, domain: Domain, batches: Batches) -> Batches:
+    """The cells of rows that are not dropped."""
+    for batch in batches:
+        yield from _packed(only(*cells_of(domain, layout.read(batch).columns)))
+
+
+def _read_units(layout: Layout, domain: Domain, batches: Batches) -> Batches:
+    """The cells of rows that are not dropped, each with whose it is."""
     for batch in batches:
         piece = layout.read(batch)
-        (cells, kept), ids = cells_of(domain, piece.columns), []
-        if layout.unit is not None:
-            known, kept = keep_known(piece.ids, kept)
-            ids = [_plain_ids(known)]
-        columns = [*(axis.astype(np.int32) for axis in only(cells, kept)), *ids]
-        yield pa.record_batch(columns, [*map(str, range(len(cells))), *[WHOSE] * len(ids)])
+        cells, kept = cells_of(domain, piece.columns)
+        ids, kept = keep_known(piece.ids, kept)
+        columns = [*(axis.astype(np.int32) for axis in only(cells, kept)), _plain_ids(ids)]
+        yield pa.record_batch(columns, [*map(str, range(len(cells))), WHOSE])
 
 
-def _choose(layout: Layout, choose: Choose, batches: Batches) -> Batches:
-    """Some rows; or, with units, some units with all their rows, which come one after the other."""
-    last = np.zeros(1, np.bool_)  # whether the unit is taken that the batch before ended in
-    nth = 0
+def _pack(batches: Batches) -> Batches:
     for batch in batches:
-        if layout.unit is None:
-            kept = choose(batch.num_rows)
-        elif batch.num_rows:
-            unit = 1 + _unit_of(batch, nth)
+        yield from _packed([column.to_numpy(zero_copy_only=False) for column in batch.columns])
+
+
+def _packed(lines: Columns) -> Batches:
+    """Rows as one value: Spark takes long for each of its own. Not too many, since it puts many in a batch."""
+    rows = np.stack(lines).astype(np.int32)
+    blocks = [rows[:, k : k + ROWS_A_PACK].tobytes() for k in range(0, rows.shape[1], ROWS_A_PACK)]
+    if blocks:
+        yield pa.record_batch([pa.array(blocks, pa.binary())], ["cells"])
+
+
+def _unpack(lines: int, batches: Batches) -> Iterator[NDArray[np.int32]]:
+    """The rows of each batch."""
+    for batch in batches:
+        blocks = [np.frombuffer(value.as_buffer(), np.int32).reshape(lines, -1) for value in batch.column(0)]
+        if blocks:
+            yield np.concatenate(blocks, axis=1)
+
+
+def _choose(lines: int, units: bool, choose: Choose, batches: Batches) -> Batches:
+    """Some rows; or, with units, some units with all their rows, which come one after the other."""
+    last, nth = np.zeros(1, np.bool_), 0  # of the row before: whether its unit is taken, and its number there
+    for rows in _unpack(lines, batches):
+        if units:
+            unit = 1 + _unit_of(rows[-1], nth)
             coins = np.concatenate([last, choose(int(unit[-1]))])
-            kept, last, nth = coins[unit], coins[-1:], batch.column(NTH)[-1].as_py()
+            kept, last, nth = coins[unit], coins[-1:], int(rows[-1, -1])
         else:
-            continue
-        yield batch.filter(pa.array(kept))
+            kept = choose(rows.shape[1])
+        yield from _packed(list(rows[:, kept]))
 
 
-def _unit_of(rows: pa.RecordBatch | pa.Table, before: int) -> NDArray[np.int64]:
+def _unit_of(numbers: NDArray[Any], before: int) -> NDArray[np.int64]:
     """A code for each row, from 0 on, or from -1 if the first goes on with the unit of the row before."""
-    nth = np.concatenate([[before], rows.column(NTH).to_numpy(zero_copy_only=False).astype(np.int64)])
-    starts = nth[1:] == 1
-    if not np.all(starts | (nth[1:] == nth[:-1] + 1)):
+    starts = numbers == 1
+    if not np.all(starts | (np.diff(numbers, prepend=before) == 1)):
         raise RuntimeError("The rows of a unit are not together.")
     codes: NDArray[np.int64] = np.cumsum(starts) - 1
     return codes
@@ -272,14 +315,15 @@ def _silent(here: str, work: Callable[[Batches], Batches], batches: Batches) -> 
 # --- on the driver ----------------------------------------------------------------------------------------------
 
 
-def _map(frame: Any, work: Callable[[Batches], Batches], schema: Any = None) -> Any:
+def _map(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:
     with no_warnings():  # pyspark's of pandas, which takes no part in this
-        return frame.mapInArrow(partial(_silent, version("veilmap"), work), schema or frame.schema)
+        return frame.mapInArrow(partial(_silent, version("veilmap"), work), schema)
 
 
-def _tally(frame: Any, layout: Layout, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
-    counted = _map(frame, partial(_count, layout, domain, question), "place bigint, count bigint")
-    summed = counted.groupBy("place").agg({"count": "sum"})
+def _tally(
+    frame: Any, count: Callable[[Batches], Batches], question: Question, progress: Progress
+) -> NDArray[np.int64]:
+    summed = _map(frame, count, "place bigint, count bigint").groupBy("place").agg({"count": "sum"})
     found, total = _run(frame, summed.toArrow, progress), np.zeros(question.size, np.int64)
     total[found.column(0).to_numpy()] = found.column(1).to_numpy()
     return total
