@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 TIME ?= 30
 
-.PHONY: demo test check fuzz bench study docs clean
+.PHONY: demo test check fuzz bench bench-spark study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
@@ -26,6 +26,9 @@ fuzz: $(VENV)/fuzz.done
 
 bench: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.bars
+
+bench-spark: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.large_spark
 
 study: $(VENV)/test.done
 	$(BIN)/veilmap reproduce --out study

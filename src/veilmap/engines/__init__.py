@@ -53,7 +53,8 @@ class Engine(Protocol):
         """The cells of all rows that are not dropped, one array an axis, in the order of the input; and, where
         the points came with a unit, a code for each of these rows: from 0 on, equal if and only if the ids are.
 
-        With a unit, rows without an id are dropped too. Of all these, ``choose`` takes some.
+        With a unit, rows without an id are dropped too. Of all these, ``choose`` takes some; of the units, with all
+        their rows, if the engine is ``bounded`` and has them.
         """
         ...
 

@@ -169,8 +169,8 @@ def open_frame(frame: Any, domain: Domain, unit: str | None, most_rows: int | No
     # By number from here on: Spark's names may be double, have dots in them, or differ in case alone.
     numbered = frame.toDF(*map(str, range(len(names))))
     wanted = [k for k, name in enumerate(names) if name in {*domain.names, unit}]
-    found = guard(lambda: _schema(numbered.select(*map(str, wanted))), NOT_SIMPLE)
-    schema = pa.schema([(names[k], kind) for k, kind in zip(wanted, found.types, strict=True)])
+    kinds = guard(lambda: _schema(numbered.select(*map(str, wanted))).types, NOT_SIMPLE) if wanted else []
+    schema = pa.schema([(names[k], kind) for k, kind in zip(wanted, kinds, strict=True)])
     layout = lay_out(domain, "The Spark frame", schema, None, unit, names)
     number = {name: str(names.index(name)) for name in layout.needed}
     picked = numbered.select(*number.values())
