@@ -35,7 +35,8 @@ T = TypeVar("T")
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Progress: TypeAlias = Callable[[float], None]
 
-SUMS_A_BATCH = 1 << 20
+PLACES_A_BLOCK, BLOCKS_A_BATCH = 1 << 12, 1 << 8
+SUMS = "block bigint, counts binary"
 SECONDS_A_REPORT = 0.2
 WHOSE, TWIN, NTH = "whose", "twin", "nth"  # cells have numbers for names
 PACKED = "cells binary"
@@ -221,11 +222,25 @@ def _count(domain: Domain, question: Question, pieces: Iterable[Columns]) -> Bat
     yield from _sums(counts)
 
 
-def _sums(counts: NDArray[np.uint32]) -> Batches:
-    """What is not 0."""
-    places = np.flatnonzero(counts)
-    for some in (places[k : k + SUMS_A_BATCH] for k in range(0, len(places), SUMS_A_BATCH)):
-        yield pa.record_batch([some, counts[some].astype(np.int64)], ["place", "count"])
+def _sums(counts: NDArray[Any]) -> Batches:
+    """Blocks of counts that are not all 0, with their numbers."""
+    some = np.unique(np.flatnonzero(counts) // PLACES_A_BLOCK)
+    for numbers in (some[k : k + BLOCKS_A_BATCH] for k in range(0, len(some), BLOCKS_A_BATCH)):
+        blocks = [counts[n * PLACES_A_BLOCK :][:PLACES_A_BLOCK].tobytes() for n in numbers]
+        yield pa.record_batch([numbers, pa.array(blocks, pa.binary())], ["block", "counts"])
+
+
+def _merge(size: int, batches: Batches) -> Batches:
+    """All blocks of one number, from wherever they were counted, are in the same part."""
+    total = np.zeros(size, np.int64)
+    _add(batches, np.uint32, total)
+    yield from _sums(total)
+
+
+def _add(batches: Batches, kind: type[np.generic], total: NDArray[np.int64]) -> None:
+    for batch in batches:
+        for number, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            total[number * PLACES_A_BLOCK :][:PLACES_A_BLOCK] += np.frombuffer(block.as_buffer(), kind)
 
 
 def _read_cells(layout: Layout, domain: Domain, batches: Batches) -> Batches:
@@ -323,9 +338,10 @@ def _map(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:
 def _tally(
     frame: Any, count: Callable[[Batches], Batches], question: Question, progress: Progress
 ) -> NDArray[np.int64]:
-    summed = _map(frame, count, "place bigint, count bigint").groupBy("place").agg({"count": "sum"})
-    found, total = _run(frame, summed.toArrow, progress), np.zeros(question.size, np.int64)
-    total[found.column(0).to_numpy()] = found.column(1).to_numpy()
+    counted = _map(frame, count, SUMS)
+    merged = _map(counted.repartition("block"), partial(_merge, question.size), SUMS)
+    total = np.zeros(question.size, np.int64)
+    _add(iter(_run(frame, merged.toArrow, progress).to_batches()), np.int64, total)
     return total
 
 
