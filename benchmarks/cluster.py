@@ -114,7 +114,7 @@ def _start(role: str, *options: str, folder: Path) -> subprocess.Popen[bytes]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_START}
+    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_START, "SPARK_LOCAL_DIRS": str(folder)}
     with (folder / f"{role}.log").open("ab") as log:
         return subprocess.Popen(
             [home / "bin" / "spark-class", f"org.apache.spark.deploy.{role}", *options],
