@@ -22,6 +22,7 @@ from veilmap.auditing.bound import Event, certify, choose
 from veilmap.auditing.neighbours import KnownRows, Neighbours, usual
 from veilmap.cli import app
 from veilmap.kernels.counting import tally_grid
+from veilmap.questions import Leaves
 from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
 from veilmap.tree import RegularTree
@@ -165,7 +166,7 @@ def test_counts_of_known_rows_are_those_of_the_boxes(axes: int, bits: int, one: 
     for one_more, counts in ((False, look.without), (True, look.having)):
         engine = case.sealed(one_more)._engine
         assert isinstance(engine, KnownRows)
-        assert engine.count_leaves(None, tree, None).tolist() == counts[leaves].tolist()
+        assert engine.tally(None, Leaves(tree), None).tolist() == counts[leaves].tolist()
         assert counts[0] == 3 + one_more
     parts = tuple(data.draw(st.lists(st.integers(1, 7), min_size=axes, max_size=axes)))
     for one_more, found in enumerate(case.on_grid(parts)):

@@ -24,7 +24,6 @@ from veilmap.budget import LeafOnly, Levels
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.method import METHODS, Method, Noise
-from veilmap.questions import Question
 from veilmap.structures import Gate, KdTree, Quadtree
 from veilmap.testing import fixed_entropy
 from veilmap.vault import NoisyTree, Sealed, measure

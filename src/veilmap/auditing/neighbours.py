@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.kernels.curves import hilbert_keys
+from veilmap.questions import Leaves, Question
 from veilmap.tree import Ints, Parts, RegularTree, Tree
 from veilmap.vault import Sealed
 
@@ -24,10 +25,14 @@ class KnownRows:
     units: Ints | None = None
     again = True
 
-    def rows(self, domain: object, progress: object) -> tuple[list[Ints], Ints | None]:
+    def held(self, domain: object, progress: object) -> list[Ints]:
+        return self.cells
+
+    def rows(self, domain: object, progress: object, choose: object = None) -> tuple[list[Ints], Ints | None]:
         return self.cells, self.units
 
-    def count_leaves(self, domain: object, tree: RegularTree, progress: object) -> Ints:
+    def tally(self, domain: object, question: Question, progress: object) -> Ints:
+        tree = cast(Leaves, question).tree  # rows that are held are asked no other
         if tree.splits not in self._known:
             leaves = tree.level(tree.height)
             places, times = np.unique(np.stack(self.cells, axis=1), axis=0, return_counts=True)
