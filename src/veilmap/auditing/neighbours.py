@@ -24,6 +24,7 @@ class KnownRows:
     cells: list[Ints]
     units: Ints | None = None
     again = True
+    bounded = False
 
     def held(self, domain: object, progress: object) -> list[Ints]:
         return self.cells
