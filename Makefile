@@ -1,4 +1,4 @@
-# make demo, test, check, fuzz, bench, study, docs: each sets up what it needs in .venv and then does its job.
+# make demo, test, test-spark, check, fuzz, bench, study, docs: each sets up what it needs in .venv and then does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,13 +6,17 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 TIME ?= 30
 
-.PHONY: demo test check fuzz bench bench-spark study docs clean
+.PHONY: demo test test-spark check fuzz bench bench-spark study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
 test: $(VENV)/test.done
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+# A master and two workers on this machine; half a gigabyte to install, so on its own.
+test-spark: $(VENV)/spark.done
+	$(BIN)/python -m pytest tests/test_spark.py tests/test_conformance.py
 
 check: $(VENV)/test.done
 	$(BIN)/ruff check
@@ -27,7 +31,7 @@ fuzz: $(VENV)/fuzz.done
 bench: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.bars
 
-bench-spark: $(VENV)/test.done
+bench-spark: $(VENV)/spark.done
 	$(BIN)/python -m benchmarks.large_spark
 
 study: $(VENV)/test.done
@@ -49,7 +53,11 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[geo,plot,sql,spark,demo,match]' --group dev
+	$(INSTALL) --editable '.[geo,plot,sql,demo,match]' --group dev
+	touch $@
+
+$(VENV)/spark.done: $(VENV)/test.done
+	$(INSTALL) --editable '.[spark]'
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || sh .ci/java.sh || echo "There is no Java: tests of Spark will be skipped."
 	touch $@
 
