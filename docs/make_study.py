@@ -33,7 +33,8 @@ made up like those of the paper, whose own file is not to be had here. The secon
 intersections of 87 cities in the same box (© OpenStreetMap contributors, ODbL), far more skewed. `--quick` shows the
 same in two minutes, on fewer points. Anyone with the Census files can have the original: `--data` reads TIGER/Line,
 of 2006 (record type 1) and of today. Random numbers are fixed by `--seed`, so that the same command gives the same
-tables (but for times, and for other versions of numpy); these releases are marked *not private*.
+tables (but for times, and for other versions of numpy); these releases are marked *not private*. Times are of two cores
+that had other work to do meanwhile: compare them with care; `make bench` has better ones.
 
 Every error is the median, over 600 random non-empty boxes of a shape, of |estimate − truth| / truth; spreads are over
 five repetitions. Shapes are in degrees.

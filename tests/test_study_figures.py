@@ -306,7 +306,7 @@ def test_a_pruned_quadtree_is_none_of_the_papers() -> None:
     *of_the_paper, ours = rivals.claims(rows)
     assert all("Ours" not in claim.text and "quad-opt-pruned" not in claim.because for claim in of_the_paper)
     assert ours.text.startswith("(Ours, not the paper's:)")
-    assert "best at ε 0.1: quad-opt-pruned on (1, 1)" in ours.because
+    assert "lowest at ε 0.1: quad-opt-pruned on (1, 1)" in ours.because
 
 
 def test_the_best_of_the_rivals_is_named() -> None:

@@ -227,4 +227,4 @@ def _first(found: dict[str, Floats], k: int) -> str:
         + ", ".join(f"{s} ({plain(100 * float(found[name][k, i]))} %)" for i, s in enumerate(SHAPES) if best[i] == name)
         for name in dict.fromkeys(best)
     )
-    return f"best at ε {EPSILONS[k]}: " + " and ".join(words)
+    return f"lowest at ε {EPSILONS[k]}: " + " and ".join(words)
