@@ -1,11 +1,12 @@
-"""What all tests share: how hypothesis searches, and one Spark cluster."""
+"""What all tests share: how hypothesis searches, the command line, and one Spark cluster."""
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,21 @@ _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("veilmap", max_examples=50, derandomize=True, **_CALM)
 settings.register_profile("explore", max_examples=1000, **_CALM)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "veilmap"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """Call ``main`` as the installed script does; give its status, output and errors."""
+    from veilmap.cli import main
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["veilmap", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from threading import Barrier, Thread
@@ -639,20 +639,14 @@ def test_a_transaction_that_was_cut_off_is_rolled_back(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[object]:
-    from veilmap.cli import main
-
+def run(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
     def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["veilmap", *map(str, words)])
         with warnings.catch_warnings():
             warnings.simplefilter("default", vm.LedgerWarning)
-            with pytest.raises(SystemExit) as stop:
-                main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
+            return run(*words)
 
     return call
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import veilmap as vm
-from veilmap.cli import app, main
+from veilmap.cli import app
 
 DOMAIN = "lon=-125:-103,lat=31:49"
 VEILMAP = str(Path(sys.executable).with_name("veilmap"))
@@ -28,20 +28,6 @@ def trips(tmp_path_factory):
     rows = "".join(f"{k},{x:.5f},{y:.5f}\n" for k, (x, y) in enumerate(points))
     path.write_text("id,lon,lat\n" + rows + "a,,\nb,nan,40\nc,inf,40\nd,0,0\n")
     return path
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Call ``main`` as the installed script does; give its status, output and errors."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["veilmap", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

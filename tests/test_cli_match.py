@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import pytest
 
 import veilmap as vm
 from test_match import PEOPLE, people
-from veilmap.cli import main, matching
+from veilmap.cli import matching
 from veilmap.errors import BadInput
 from veilmap.matching.blocks import Side, leaves_only, open_side
 from veilmap.matching.found import Match, match_sides
@@ -34,17 +35,8 @@ BOTH_HERE = "Truth, recall and precision are known because both files are here. 
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Call ``main`` as the installed script does; give its status, output and errors."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["veilmap", "match", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
+def run(run):
+    return partial(run, "match")
 
 
 @pytest.fixture(autouse=True)

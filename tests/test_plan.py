@@ -1,10 +1,10 @@
 """Predictions before the budget is spent, and maps after."""
 
 import json
-import sys
 from bisect import bisect_left
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 import veilmap as vm
 from veilmap import plan as planning
 from veilmap.answer import Answerer
-from veilmap.cli import main
 from veilmap.errors import BadInput, TooLarge
 from veilmap.method import METHODS, Method
 from veilmap.plan import ROUND_EPSILONS, SIDES, plan, plan_within
@@ -296,18 +295,10 @@ DOMAIN = "x=0:4,y=0:4"
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(run, monkeypatch):
     """``veilmap plan``: its status, output and errors."""
     monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["veilmap", "plan", "--domain", DOMAIN, *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
+    return partial(run, "plan", "--domain", DOMAIN)
 
 
 def test_the_command_finds_an_epsilon(run):

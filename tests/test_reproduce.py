@@ -6,13 +6,13 @@ import csv
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from veilmap.cli import main
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, MissingExtra
 from veilmap.reproduce import EXPERIMENTS, budgets, figures, prepare, runner
@@ -277,20 +277,11 @@ def test_every_figure_of_the_paper_is_there():
 
 
 @pytest.fixture
-def reproduce(tmp_path, capsys, monkeypatch):
+def reproduce(run, tmp_path, monkeypatch):
     """``veilmap reproduce`` on a few points, quick: its status, output and errors."""
     (tmp_path / "points.csv").write_text("lon,lat\n" + "".join(f"{x},{y}\n" for x, y in POINTS.tolist()))
-    usual = ("--quick", "--data", "points.csv", "-o", "out")
     monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["veilmap", "reproduce", *usual, *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
+    return partial(run, "reproduce", "--quick", "--data", "points.csv", "-o", "out")
 
 
 def test_the_command_runs_a_figure_on_points_of_ones_own(reproduce, tmp_path, monkeypatch):

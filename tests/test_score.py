@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.cli import main
 from veilmap.errors import BadInput
 from veilmap.method import METHODS, Method
 from veilmap.reproduce import score, sets
@@ -139,21 +139,13 @@ def test_a_set_with_too_few_points_for_the_queries_is_named():
 
 
 @pytest.fixture
-def reproduce(tmp_path, capsys, monkeypatch):
+def reproduce(run, tmp_path, monkeypatch):
     """``veilmap reproduce``: its status, output and errors."""
     for name, points in (("one", ONE), ("other", OTHER)):
         (tmp_path / f"{name}.csv").write_text("lon,lat\n" + "".join(f"{x},{y}\n" for x, y in points.tolist()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["veilmap", "reproduce", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
+    return partial(run, "reproduce")
 
 
 USUAL = ("rivals", "--score", "--quick", "--repeats", "2", "-o", "out")

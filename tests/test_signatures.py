@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 
 import veilmap as vm
 from veilmap import fileformat
-from veilmap.cli import main
 from veilmap.signatures import PREFIX
 
 POINTS = np.random.default_rng(8).random((200, 1))
@@ -187,18 +185,10 @@ def test_keys_that_are_none_are_refused_in_a_sentence(house: Path) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+def run(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["veilmap", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
+    return run
 
 
 def test_a_signed_release_on_the_command_line(run) -> None:  # type: ignore[no-untyped-def]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from veilmap.cli import main
 from veilmap.errors import UnreadableInput
 from veilmap.reproduce import EXPERIMENTS, records
 from veilmap.reproduce.census import NAMES, PEOPLE, THRESHOLDS, census, read_adult
@@ -19,17 +17,9 @@ from veilmap.reproduce.study import Row, Setting
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(run):
     """``veilmap match``, or another command: its status, output and errors."""
-
-    def call(*words, command="match"):
-        monkeypatch.setattr(sys, "argv", ["veilmap", command, *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
+    return lambda *words, command="match": run(command, *words)
 
 
 # The people
