@@ -34,6 +34,7 @@ from veilmap.cli.options import (
     SampleOption,
     SetOption,
     WorkloadOption,
+    must_have_folder,
     typed_settings,
 )
 from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
@@ -415,10 +416,8 @@ def _must_be_free(out: Path, inputs: list[str], overwrite: bool) -> None:
     """Refuse a place that cannot or should not be written, before any data is read."""
     from veilmap.fileformat import is_release
 
-    folder = out.resolve().parent
-    if not folder.is_dir():
-        raise BadInput(f"The folder of {out} does not exist: make it first.")
-    if not os.access(folder, os.W_OK):
+    must_have_folder(out)
+    if not os.access(out.resolve().parent, os.W_OK):
         raise BadInput(f"The folder of {out} cannot be written: choose another.")
     if not out.exists():
         return

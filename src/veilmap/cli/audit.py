@@ -18,6 +18,7 @@ from veilmap.cli.options import (
     NoiseOption,
     SampleOption,
     SetOption,
+    must_have_folder,
     typed_settings,
 )
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
@@ -65,12 +66,12 @@ def audit(
 
     listed = [name for name, method in METHODS.items() if method.private] if methods == ["all"] else methods
     chosen = [_method(text) for text in listed]
-    if out is not None and len(chosen) > 1:
-        raise BadInput("A picture is of one method: leave --out away, or give one.")
-    if out is not None and out.suffix.lower() != ".png":  # nor is a release or a ledger written over
-        raise BadInput(f"The picture of an audit is a PNG file, got {out}: choose a name that ends in .png.")
-    if out is not None and not out.resolve().parent.is_dir():
-        raise BadInput(f"The folder of {out} does not exist: make it first.")
+    if out is not None:
+        if len(chosen) > 1:
+            raise BadInput("A picture is of one method: leave --out away, or give one.")
+        if out.suffix.lower() != ".png":  # nor is a release or a ledger written over
+            raise BadInput(f"The picture of an audit is a PNG file, got {out}: choose a name that ends in .png.")
+        must_have_folder(out)
     found = []
     with progress("Audit") as tell:
         for k, method in enumerate(chosen):

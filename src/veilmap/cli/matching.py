@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from veilmap.cli.options import FormatOption, HeightOption
+from veilmap.cli.options import FormatOption, HeightOption, must_have_folder
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.errors import BadInput, LedgerWarning
 
@@ -416,8 +416,7 @@ def _must_be_new(path: Path | None) -> None:
         return
     if path.exists():
         raise BadInput(f"{path} exists already: choose another name.")
-    if not path.resolve().parent.is_dir():
-        raise BadInput(f"The folder of {path} does not exist: make it first.")
+    must_have_folder(path)
 
 
 @contextmanager

@@ -54,6 +54,12 @@ BoxOption = Annotated[
 ]
 
 
+def must_have_folder(path: Path) -> None:
+    """Refuse a place for a file where there is no folder for it."""
+    if not path.resolve().parent.is_dir():
+        raise BadInput(f"The folder of {path} does not exist: make it first.")
+
+
 def typed_settings(texts: list[str] | None) -> dict[str, object] | None:
     """Options of a structure, as typed: numbers where they look like it."""
     pairs = [text.partition("=") for text in texts or []]

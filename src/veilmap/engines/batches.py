@@ -8,13 +8,16 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.questions import Cells, Columns, Question, cells_of, only
+
+if TYPE_CHECKING:
+    from veilmap.engines import Held
 
 Choose: TypeAlias = Callable[[int], NDArray[np.bool_]]
 """Which of so many rows are looked at."""
@@ -35,9 +38,6 @@ Share: TypeAlias = tuple[float, Batch]
 
 Worker: TypeAlias = tuple[Callable[[int, Piece], bool], Callable[[], None]]
 """What one thread does with a piece of a share (true: it must give soon), and how it gives what it has."""
-
-Held: TypeAlias = "list[NDArray[np.int64]] | tuple[LocalEngine, Domain]"
-"""The cells of all rows; or, if they are many, an engine that can be asked again and again, by this domain."""
 
 MOST_THREADS = 8
 ROWS_A_SUM = 1 << 31  # and a piece has fewer, so that 32 bits are enough between sums
@@ -136,8 +136,12 @@ def collect_rows(
     codes = None if id_type is None else encode([ids for _, _, ids in found], id_type)
     pieces = [cells for _, cells, _ in found]
     found.clear()  # the ids take room, and are of no more use
-    empty = np.zeros(0, np.int64)
-    return [np.concatenate([empty, *(cells[a] for cells in pieces)]) for a in range(domain.dimensions)], codes
+    return joined(pieces, domain.dimensions), codes
+
+
+def joined(pieces: Iterable[Cells], axes: int) -> list[NDArray[np.int64]]:
+    """One array an axis, of pieces that are in order, or of none."""
+    return [np.concatenate(axis) for axis in zip(*pieces, strict=True)] or [np.zeros(0, np.int64) for _ in range(axes)]
 
 
 def work_through(

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
@@ -19,9 +19,12 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.engines.batches import MOST_THREADS, Held, LocalEngine, Piece, Share, Worker, work_through
+from veilmap.engines.batches import MOST_THREADS, LocalEngine, Piece, Share, Worker, joined, work_through
 from veilmap.errors import TooLarge
 from veilmap.questions import Cells, cells_of, only
+
+if TYPE_CHECKING:
+    from veilmap.engines import Held
 
 HELD_BYTES = 1 << 27
 """Rows with more bytes than this, as cells in memory, go to the disk."""
@@ -90,8 +93,7 @@ def hold(domain: Domain, shares: Iterable[Share], progress: Callable[[float], No
         finalize(spilled, file.close)
         return spilled, domain.of_cells()
     found.sort(key=lambda piece: piece[0])  # stable: pieces of one share are in order already
-    empty = np.zeros(0, np.int64)
-    return [np.concatenate([empty, *(cells[a] for _, cells in found)]) for a in range(domain.dimensions)]
+    return joined((cells for _, cells in found), domain.dimensions)
 
 
 def _write(file: IO[bytes], key: bytes, start: int, cells: NDArray[np.int32]) -> int:
