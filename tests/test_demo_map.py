@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.plot import WRONG, _well_above, add_up, density_image, draw_map
+from veilmap.plot import WRONG, add_up, density_image, draw_map, well_above
 from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 8), "y": (0, 8)})
@@ -36,7 +36,7 @@ def test_a_map_of_best_shows_the_town_and_the_thin_land_around_it_but_not_the_se
 def test_few_of_the_cells_that_are_shown_are_empty(empty: int, full: int) -> None:
     rng = np.random.default_rng(3)
     noise = rng.laplace(0, 1 / np.sqrt(2), empty + full)  # of variance 1
-    shown = _well_above(noise + np.repeat([0.0, 6.0], [empty, full]))
+    shown = well_above(noise + np.repeat([0.0, 6.0], [empty, full]))
     assert shown[:empty].sum() <= 5 + 2 * WRONG * shown.sum()
     assert shown[empty:].mean() > 0.9 if full > 1000 else True
 
@@ -45,13 +45,13 @@ def test_cells_three_errors_above_nothing_would_be_too_many() -> None:
     """The plain rule, on the same noise, shows a hundred empty cells."""
     noise = np.random.default_rng(3).laplace(0, 1 / np.sqrt(2), 20_000)
     assert (noise > 3).sum() > 100
-    assert _well_above(noise).sum() <= 5
+    assert well_above(noise).sum() <= 5
 
 
 def test_numbers_that_are_not_known_are_not_shown() -> None:
-    assert not _well_above(np.array([np.nan, -np.inf, 0.0])).any()
-    assert _well_above(np.array([np.nan, np.inf])).tolist() == [False, True]
-    assert _well_above(np.empty(0)).shape == (0,)
+    assert not well_above(np.array([np.nan, -np.inf, 0.0])).any()
+    assert well_above(np.array([np.nan, np.inf])).tolist() == [False, True]
+    assert well_above(np.empty(0)).shape == (0,)
 
 
 # --- what is smaller than a pixel -------------------------------------------------------------------------------

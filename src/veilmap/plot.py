@@ -34,10 +34,25 @@ def density_image(release: Release, rows: float = FINEST, columns: float = FINES
     """
     tree, domain = release.estimates.tree, release.domain
     shape = _pixels(tree, domain.side, rows, columns)
+    lo, hi = _in_pixels(tree, shape)
+    last, density = shown_nodes(release, np.any(hi - lo > 1, axis=1))
+    density /= float(np.prod(domain.hi - domain.lo))
+    curve = isinstance(tree, CurveTree)
+    image = np.full((1, math.prod(shape)) if curve else shape, np.nan)
+    add_up(lo[last], hi[last], density[last], image)
+    return image[0, _steps(tree, shape[0])] if isinstance(tree, CurveTree) else image
+
+
+def shown_nodes(
+    release: Release, wide: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Which nodes are shown without shown children, and each node's density, in points a domain.
+
+    Only nodes that are ``wide`` are looked into; all are, when it is not given.
+    """
+    tree = release.estimates.tree
     places = tree.keys if isinstance(tree, CurveTree) else tree
     part = np.prod((places.hi - places.lo) / float(places.hi[0, 0]), axis=1)  # of the domain
-    lo, hi = _in_pixels(tree, shape)
-    wide = np.any(hi - lo > 1, axis=1)  # others are not looked into
     held, error = release.estimates.estimate.copy(), standard_errors(release.estimates, release.consistent)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = held / error
@@ -47,8 +62,9 @@ def density_image(release: Release, rows: float = FINEST, columns: float = FINES
     last = shown.copy()  # shown, without shown children
     for level in range(1, tree.height + 1):
         nodes = np.arange(tree.level(level).start, tree.level(level).stop)
-        nodes = nodes[(sure & wide)[tree.parent[nodes]] & (part[nodes] > 0)]
-        sure[nodes] = _well_above(ratio[nodes])
+        above = tree.parent[nodes]
+        nodes = nodes[(sure[above] if wide is None else (sure & wide)[above]) & (part[nodes] > 0)]
+        sure[nodes] = well_above(ratio[nodes])
         shown[nodes] = sure[nodes]
         above = tree.parent[nodes] - tree.level(level - 1).start
         rest, size, variance = (
@@ -61,14 +77,10 @@ def density_image(release: Release, rows: float = FINEST, columns: float = FINES
         density[nodes[others]] = rest[others] / size[others]
         last[nodes] = shown[nodes]
         last[tree.parent[nodes[some]]] = False
-    density /= float(np.prod(domain.hi - domain.lo))
-    curve = isinstance(tree, CurveTree)
-    image = np.full((1, math.prod(shape)) if curve else shape, np.nan)
-    add_up(lo[last], hi[last], density[last], image)
-    return image[0, _steps(tree, shape[0])] if isinstance(tree, CurveTree) else image
+    return last, density
 
 
-def _well_above(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+def well_above(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which of many estimates are above zero, by their ratios to their errors, such that few of these are wrong.
 
     Benjamini and Hochberg's rule, as if the noise were Laplace's.
