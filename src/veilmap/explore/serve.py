@@ -1,0 +1,109 @@
+"""Starting the server: a release, a port of this machine, and a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from veilmap.errors import BadInput, MissingExtra, need
+from veilmap.published import Release
+
+PORT = 8417
+STATIC = Path(__file__).with_name("static")
+MOST_CONNECTIONS = 200
+
+
+def explore(
+    release: Release,
+    name: str,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    zones: str | Path | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+    browse: bool = False,
+) -> None:
+    """Serve a release until someone interrupts; ``ready`` is told the address."""
+    need("starlette", "explore", "Exploring a release")
+    uvicorn = need("uvicorn", "explore", "Exploring a release")
+    from veilmap.explore.app import Explored, make_app
+
+    files = built_files()
+    found = None if zones is None else counted_zones(release, zones)
+    explored = Explored(release, name, version("veilmap"), secrets.token_hex(4), found)
+    with listening(host, port) as at:
+        url = f"http://{_in_address(host)}:{at.getsockname()[1]}/"
+        config = uvicorn.Config(
+            make_app(explored, files, host),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+        )
+        threading.Thread(target=explored.warm_up, daemon=True).start()
+        ready(url)
+        if browse:
+            webbrowser.open(url)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[at])
+
+
+def built_files() -> dict[str, bytes]:
+    """The page and its parts, all in memory: no request ever opens a file."""
+    found = {path.name: path.read_bytes() for path in STATIC.glob("*") if path.is_file()}
+    if "index.html" not in found:
+        raise MissingExtra(
+            "The web page is not built in this checkout: run make web, which gets what it needs, or install a wheel."
+        )
+    return found
+
+
+def listening(host: str, port: int | None) -> socket.socket:
+    """A socket at the port that is asked for; if none is, at the usual one, or any that is free."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise BadInput(f"There is no host {host!r} here: use 127.0.0.1, or an address of this machine.") from None
+    for number in (PORT, 0) if port is None else (port,):
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((place[0], number, *place[2:]))
+        except OSError as error:
+            found.close()
+            if number == PORT and port is None:
+                continue
+            raise BadInput(f"Cannot listen at {host} port {number}: {error.strerror}. Choose another --port.") from None
+        found.listen(MOST_CONNECTIONS)
+        return found
+    raise AssertionError
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _in_address(host: str) -> str:
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def counted_zones(release: Release, path: str | Path) -> dict[str, Any]:
+    """The zones of a file as GeoJSON in the release's plane, with counts."""
+    raise BadInput("Zones are not read yet.")
