@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +43,7 @@ from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.cli.spark import Engine, goes_to_spark, spark_points
+from veilmap.cli.sql import sql_points
 from veilmap.errors import BadInput, LedgerWarning, VeilmapError
 
 if TYPE_CHECKING:
@@ -92,13 +93,18 @@ def _options(
     epilog='Example: veilmap release roads.csv -o roads.parquet --epsilon 0.5 --domain "lon=-125:-103,lat=31:49"'
 )
 def release(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(metavar="INPUT", help="CSV, Parquet, GeoParquet, GeoPackage or Shapefile; one or many."),
-    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The release file to write.")],
     epsilon: EpsilonOption,
     domain: DomainOption,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="CSV, Parquet, GeoParquet, GeoPackage or Shapefile; one or many."),
+    ] = None,
+    sql: Annotated[str | None, typer.Option("--sql", help="Publish the rows of a query, in place of INPUT.")] = None,
+    database: Annotated[
+        str | None,
+        typer.Option("--database", help="What --sql is asked of: a DuckDB file, or postgresql://… ."),
+    ] = None,
     method: MethodOption = None,
     height: HeightOption = None,
     prune: Annotated[
@@ -137,7 +143,8 @@ def release(
     Columns go by the names of the domain's axes; a geometry column gives the first two. Rows outside the
     domain or with a missing coordinate are dropped. With --unit, whole people are protected and not rows.
     """
-    _must_be_free(out, inputs, overwrite)
+    inputs = _from_one_place(inputs, sql, database, engine)
+    _must_be_free(out, inputs if database is None else [database], overwrite)
     if book is not None and out.resolve().name.startswith(f"{book.resolve().name}-"):
         raise BadInput(f"{out} is named like the journal of the ledger {book}, which deletes it: choose another name.")
     if sign is not None:
@@ -147,9 +154,13 @@ def release(
 
     box = _domain(domain, crs)
     budget = None if workload is None else vm.Workload(_read_boxes(workload, box))
-    far = goes_to_spark(engine, inputs, master)
+    where: AbstractContextManager[Any] = nullcontext(inputs)
+    if sql is not None:
+        where = sql_points(sql, database)
+    elif goes_to_spark(engine, inputs, master):
+        where = spark_points(inputs, box.names, master)
     with (
-        spark_points(inputs, box.names, master) if far else nullcontext(inputs) as points,
+        where as points,
         progress("Counting") as tell,
     ):
         made = vm.release(
@@ -413,6 +424,18 @@ def _show_warning(message: Any, category: Any, *where: Any, **more: Any) -> None
         typer.echo(f"veilmap: warning: {message}", err=True)
     else:
         _show_other_warnings(message, category, *where, **more)
+
+
+def _from_one_place(inputs: list[str] | None, sql: str | None, database: str | None, engine: Engine) -> list[str]:
+    if (sql is None) == (not inputs):
+        raise BadInput("Give the rows to publish: INPUT files, or a query by --sql.")
+    if database is not None and sql is None:
+        raise BadInput(
+            '--database goes with --sql, which says what to take from it: --sql "SELECT lon, lat FROM trips".'
+        )
+    if sql is not None and engine is not Engine.AUTO:
+        raise BadInput("--engine goes with INPUT: DuckDB or Postgres answer what --sql asks.")
+    return inputs or []
 
 
 def _must_be_free(out: Path, inputs: list[str], overwrite: bool) -> None:

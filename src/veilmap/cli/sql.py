@@ -1,0 +1,83 @@
+"""Rows that a query gives: of DuckDB, which also reads files by itself, or of Postgres."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NoReturn
+
+from veilmap.errors import BadInput, UnreadableInput, need
+
+ADDRESSES = ("postgres://", "postgresql://")
+WRONG_QUERY = ("42", "25006")  # what Postgres's states begin with, if the query is at fault and not the data
+
+
+def sql_points(sql: str, database: str | None) -> AbstractContextManager[Any]:
+    """The rows of a query, which sees one state of its database and changes nothing in it."""
+    if database is not None and database.startswith(ADDRESSES):
+        return _of_postgres(sql, database)
+    return _of_duckdb(sql, database)
+
+
+@contextmanager
+def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
+    duckdb = need("duckdb", "sql", "--sql")
+    if database is not None and not os.path.isfile(database):
+        raise UnreadableInput(
+            f"There is no database file {database!r}: check its name and folder, "
+            f"or give the address of one, like {ADDRESSES[1]}host/name."
+        )
+    only_reads = {} if database is None else {"read_only": True}
+    try:
+        # names in a query are those of its database, not of variables in this program
+        connection = duckdb.connect(
+            database or ":memory:", config={"python_enable_replacements": "false"}, **only_reads
+        )
+    except duckdb.Error:
+        raise UnreadableInput(
+            f"{database!r} cannot be opened by DuckDB {duckdb.__version__}: it is no DuckDB database, of another "
+            "version, or another program writes to it."
+        ) from None
+    with connection:
+        about_the_query = duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException
+        try:
+            kinds = [statement.type for statement in duckdb.extract_statements(sql)]
+            if kinds != [duckdb.StatementType.SELECT]:
+                raise BadInput("--sql takes one query that gives rows and changes nothing: SELECT lon, lat FROM trips.")
+            connection.begin()  # so that every reading sees the same rows
+            relation = connection.sql(sql)
+        except about_the_query as error:
+            _refuse(error)
+        except duckdb.Error as error:  # whose message may quote rows
+            _refuse(type(error).__name__)
+        yield relation
+
+
+@contextmanager
+def _of_postgres(sql: str, database: str) -> Iterator[Any]:
+    need("adbc_driver_postgresql", "postgres", f"--database {ADDRESSES[1]}…")
+    from adbc_driver_manager import Error
+    from adbc_driver_postgresql import dbapi
+
+    try:
+        connection = dbapi.connect(database)
+    except Error:  # whose message may quote the password
+        raise UnreadableInput(
+            "The Postgres database cannot be reached: check the address, the user and the password, "
+            f"{ADDRESSES[1]}user:password@host:port/name."
+        ) from None
+    with connection, connection.cursor() as cursor:
+        try:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            cursor.execute(sql)
+            rows = cursor.fetch_record_batch()
+        except Error as error:
+            at_fault = (error.sqlstate or "").startswith(WRONG_QUERY)
+            _refuse(error if at_fault else type(error).__name__)
+        yield rows
+
+
+def _refuse(why: object) -> NoReturn:
+    first = str(why).splitlines()[0]
+    raise BadInput(f"The query of --sql cannot be asked: {first}") from None
