@@ -213,7 +213,7 @@ def test_crafted_numbers_of_leaves_are_refused(column, value, tmp_path):
     numbers = table[column].to_pylist()
     numbers[-5] = value
     place = table.column_names.index(column)
-    fileformat.write(path, table.set_column(place, column, pa.array(numbers, pa.float64())), *rest(release))
+    fileformat.write(path, [table.set_column(place, column, pa.array(numbers, pa.float64()))], *rest(release))
     if (column, value) == ("x_slope", -1.0):
         assert vm.load(path).estimates.slope[-5, 0] == -1
     else:
@@ -228,7 +228,7 @@ def test_crafted_numbers_of_inner_nodes_are_not_believed(tmp_path):
     for column in ("unevenness", "x_slope"):
         numbers = [1e300, *table[column].to_pylist()[1:]]
         table = table.set_column(table.column_names.index(column), column, pa.array(numbers, pa.float64()))
-    fileformat.write(path, table, *rest(release))
+    fileformat.write(path, [table], *rest(release))
     assert vm.load(path).estimates.unevenness[0] == 0
     assert not vm.load(path).estimates.slope[0].any()
 
@@ -242,7 +242,7 @@ def test_crafted_columns_of_slopes_are_refused(kind, tmp_path):
     table = table.remove_column(place)
     if kind == "text":
         table = table.add_column(place, "y_slope", pa.array(["steep"] * table.num_rows))
-    fileformat.write(path, table, *rest(release))
+    fileformat.write(path, [table], *rest(release))
     with pytest.raises(Damaged):
         vm.load(path)
 
@@ -333,7 +333,7 @@ def rewritten(file, header):
     table = pq.read_table(file)
     release = vm.load(file)
     spoiled = {**release.header(), **header}
-    fileformat.write(file, table, spoiled, release.domain)
+    fileformat.write(file, [table], spoiled, release.domain)
 
 
 def test_a_newer_format_says_so(file):
@@ -444,7 +444,7 @@ def crafted(path, change):
     table = change(pq.read_table(path).to_pandas())
     schema = pq.read_schema(path)
     header = {**release.header(), "tree": {"nodes": len(table), "height": 3, "splits": None}}
-    fileformat.write(path, pa.Table.from_pandas(table, schema=schema, preserve_index=False), header, release.domain)
+    fileformat.write(path, [pa.Table.from_pandas(table, schema=schema, preserve_index=False)], header, release.domain)
 
 
 @pytest.mark.parametrize("order", [0, -1, 2, 17, 19, 32, 2.0, "18", None, True])
@@ -463,7 +463,7 @@ def test_crafted_keys_cannot_leave_the_curve(column, value, tmp_path):
     table, release = pq.read_table(path), vm.load(path)
     keys = table[column].to_numpy().copy()
     keys[5] = value
-    fileformat.write(path, table.set_column(table.column_names.index(column), column, pa.array(keys)), *rest(release))
+    fileformat.write(path, [table.set_column(table.column_names.index(column), column, pa.array(keys))], *rest(release))
     with pytest.raises(ReleaseFileError):
         vm.load(path)
 

@@ -99,7 +99,7 @@ def rewritten(path, change, method="quad-opt", **options):
     release = made(method, **options)
     release.save(path)
     header, table = change(release.header(), pq.read_table(path))
-    fileformat.write(path, table, header, release.domain)
+    fileformat.write(path, [table], header, release.domain)
 
 
 def column_with(name, value, row=-1):

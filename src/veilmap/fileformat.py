@@ -15,7 +15,8 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ _READ = (pa.int16(), pa.int64(), pa.float64(), _BOX)
 _UNREAD = {"node", "stderr"}  # they follow from the rest
 MOST_COLUMNS = 40  # 8 axes take 33
 MOST_ROW_GROUPS = 1 << 16
+NODES_A_GROUP = 1 << 18
 NODES_A_BYTE = 16
 """Of a file, at most: empty trees without noise have up to 4, and others far less than 1."""
 BYTES_A_VALUE, BYTES_A_COLUMN = 128, 1 << 14
@@ -52,29 +54,36 @@ MOST_NUMBER, MOST_VARIANCE = 1e20, 1e50
 """That a node has: beyond any noise, and so far from the end of floats that no sum or product comes near it."""
 
 
-def node_table(domain: Domain, nodes: Estimates, consistent: bool) -> pa.Table:
-    """One row a node, in level order: what ``Release.nodes`` shows and a file holds."""
-    tree = nodes.tree
-    measured = np.isfinite(nodes.noise_variance)
-    edges = [(domain.edges(tree.lo[:, a], a), domain.edges(tree.hi[:, a], a)) for a in range(domain.dimensions)]
+def node_tables(domain: Domain, nodes: Estimates, consistent: bool, most: int = NODES_A_GROUP) -> Iterator[pa.Table]:
+    """One row a node, in level order: what ``Release.nodes`` shows and a file holds, so many nodes at a time."""
+    stderr = standard_errors(nodes, consistent)
+    for start in range(0, nodes.tree.size, most):
+        some = slice(start, min(start + most, nodes.tree.size))
+        yield _node_table(domain, nodes, stderr, some)
+
+
+def _node_table(domain: Domain, nodes: Estimates, stderr: NDArray[np.float64], some: slice) -> pa.Table:
+    tree, parent, leaf = nodes.tree, nodes.tree.parent[some], nodes.tree.is_leaf[some]
+    estimate, measured = nodes.estimate[some], np.isfinite(nodes.noise_variance[some])
+    edges = [[domain.edges(side[some, a], a) for side in (tree.lo, tree.hi)] for a in range(domain.dimensions)]
     columns: dict[str, Any] = {
-        "node": np.arange(tree.size),
-        "parent": pa.array(tree.parent, mask=tree.parent < 0),
-        "level": tree.node_level.astype(np.int16),
-        "leaf": tree.is_leaf,
-        "noisy_count": pa.array(nodes.noisy_count, mask=~measured),
-        "noise_variance": pa.array(nodes.noise_variance, mask=~measured),
-        "estimate": pa.array(nodes.estimate, mask=np.isnan(nodes.estimate)),
-        "stderr": _finite(standard_errors(nodes, consistent)),
-        "subtree_variance": _finite(nodes.subtree_variance),
+        "node": np.arange(some.start, some.stop),
+        "parent": pa.array(parent, mask=parent < 0),
+        "level": tree.node_level[some].astype(np.int16),
+        "leaf": leaf,
+        "noisy_count": pa.array(nodes.noisy_count[some], mask=~measured),
+        "noise_variance": pa.array(nodes.noise_variance[some], mask=~measured),
+        "estimate": pa.array(estimate, mask=np.isnan(estimate)),
+        "stderr": _finite(stderr[some]),
+        "subtree_variance": _finite(nodes.subtree_variance[some]),
     }
     if nodes.slope is not None:
         for k, name in enumerate(domain.names):
-            columns[f"{name}_slope"] = pa.array(nodes.slope[:, k], mask=~tree.is_leaf)
+            columns[f"{name}_slope"] = pa.array(nodes.slope[some, k], mask=~leaf)
     if nodes.known_unevenness is not None:
-        columns["unevenness"] = pa.array(nodes.known_unevenness, mask=~tree.is_leaf)
+        columns["unevenness"] = pa.array(nodes.known_unevenness[some], mask=~leaf)
     if isinstance(tree, CurveTree):
-        columns["key_from"], columns["key_to"] = tree.keys.lo[:, 0], tree.keys.hi[:, 0]
+        columns["key_from"], columns["key_to"] = tree.keys.lo[some, 0], tree.keys.hi[some, 0]
     if domain.dimensions == 2:
         (x0, x1), (y0, y1) = edges
         columns["bbox"] = pa.StructArray.from_arrays(
@@ -98,24 +107,27 @@ def _rectangles(x0: Any, y0: Any, x1: Any, y1: Any) -> pa.Array:
     body = np.empty((len(corners), 93), np.uint8)
     body[:, :13] = header
     body[:, 13:] = corners.view(np.uint8)
-    small = len(corners) * 93 < 2**31
-    offsets = np.arange(len(corners) + 1, dtype=np.int32 if small else np.int64) * 93
-    kind = pa.binary() if small else pa.large_binary()
-    return pa.Array.from_buffers(kind, len(corners), [None, pa.py_buffer(offsets), pa.py_buffer(body)])
+    offsets = np.arange(len(corners) + 1, dtype=np.int32) * 93  # so few corners that 32 bits are enough
+    return pa.Array.from_buffers(pa.binary(), len(corners), [None, pa.py_buffer(offsets), pa.py_buffer(body)])
 
 
 def write(
-    path: str | os.PathLike[str], table: pa.Table, header: Mapping[str, Any], domain: Domain, overwrite: bool = True
+    path: str | os.PathLike[str],
+    tables: Iterable[pa.Table],
+    header: Mapping[str, Any],
+    domain: Domain,
+    overwrite: bool = True,
 ) -> None:
-    """Write a release file, or nothing."""
+    """Write a release file, or nothing; each table is a row group, and may be made when its turn comes."""
     keys = {HEADER: json.dumps(header, ensure_ascii=False)}
     if domain.dimensions == 2:
         keys[b"geo"] = json.dumps(geoparquet(domain))
-    table = table.replace_schema_metadata(keys)
+    tables = iter(tables)
+    first = next(tables)
     buffer = io.BytesIO()
     with pq.ParquetWriter(
         buffer,
-        table.schema,
+        first.schema.with_metadata(keys),
         compression="zstd",
         compression_level=3,
         use_dictionary=[
@@ -125,12 +137,13 @@ def write(
             "stderr",
             "subtree_variance",
             "unevenness",
-            *_box_columns(table),
+            *_box_columns(first),
         ],
         column_encoding={"node": "DELTA_BINARY_PACKED", "parent": "DELTA_BINARY_PACKED"},
         write_statistics=True,
     ) as writer:
-        writer.write_table(table, row_group_size=1 << 18)
+        for table in chain([first], tables):
+            writer.write_table(table.replace_schema_metadata(keys), row_group_size=NODES_A_GROUP)
         writer.add_key_value_metadata({CHECKSUM.decode(): f"sha256:{BLANK.decode()}"})
     data = bytearray(buffer.getbuffer())
     blank = _stated_digest(data)

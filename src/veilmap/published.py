@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -60,7 +60,10 @@ class Release:
     @cached_property
     def nodes(self) -> pa.Table:
         """One row a published node: the table that ``save`` writes."""
-        return fileformat.node_table(self.domain, self.estimates, self.consistent)
+        return pa.concat_tables(self._tables())
+
+    def _tables(self) -> Iterator[pa.Table]:
+        return fileformat.node_tables(self.domain, self.estimates, self.consistent)
 
     @property
     def consistent(self) -> bool:
@@ -73,7 +76,7 @@ class Release:
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Write the release to one file; nothing is left behind if that fails."""
-        fileformat.write(path, self.nodes, self.header(), self.domain, overwrite)
+        fileformat.write(path, self._tables(), self.header(), self.domain, overwrite)
         if self.receipt is not None:
             self.receipt.saved(path)
 

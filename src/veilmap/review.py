@@ -19,12 +19,14 @@ from veilmap.estimate import Estimates
 from veilmap.estimate import estimate as estimated
 from veilmap.estimate.nodes import Borders
 from veilmap.intervals import USUAL, sides, spread_of
+from veilmap.memory import give_back
 from veilmap.method import Estimate, Method
 from veilmap.tree import Ints, Parts
 from veilmap.vault import NoisyTree
 
 Floats = NDArray[np.float64]
 
+LARGE = 1 << 20  # nodes of a tree
 SLABS = 101
 CUBES = {2: 23, 3: 11, 4: 5}
 """Boxes of a grid: across one axis, and a side, by axes, 3 for more. They are odd, so that leaves are cut anywhere:
@@ -62,6 +64,8 @@ class Review:
     grids: tuple[Grid, ...] = ()
 
     def __call__(self, noisy: NoisyTree) -> tuple[tuple[Parts, Ints], ...]:
+        if noisy.tree.size > LARGE:
+            give_back()  # what is left of growing the tree would add to what comes
         self.nodes = estimated(noisy, self.method)
         answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
         self.grids = tuple(asked(answerer, parts) for parts in grids(self.domain, self.nodes.tree.size))

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
+import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 HELD_BYTES = 1 << 27
 """Rows with more bytes than this, as cells in memory, go to the disk."""
+ROWS_A_PIECE = 1 << 17
+"""At once in the memory of a thread, several times over."""
 BLOCK = 16  # bytes of the cipher
 
 
@@ -75,8 +78,10 @@ def hold(domain: Domain, shares: Iterable[Share], progress: Callable[[float], No
             try:
                 file = file or tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as rows are asked
                 for place, cells in found:
-                    pieces.append((place, end, len(cells[0])))
-                    end += _write(file, key, end, np.stack(cells).astype(np.int32))
+                    for first in range(0, len(cells[0]), ROWS_A_PIECE):
+                        some = np.array([axis[first : first + ROWS_A_PIECE] for axis in cells], np.int32)
+                        pieces.append((place, end, some.shape[1]))
+                        end += _write(file, key, end, some)
             except OSError:
                 raise TooLarge(
                     f"There is no room in the folder {tempfile.gettempdir()!r} for rows that do not fit in memory: "
@@ -88,6 +93,7 @@ def hold(domain: Domain, shares: Iterable[Share], progress: Callable[[float], No
 
     work_through(shares, start, MOST_THREADS, progress)
     if file is not None:
+        pa.default_memory_pool().release_unused()  # what was read with is not needed again
         pieces.sort()
         spilled = Spilled(domain.dimensions, file, key, tuple((at, rows) for _, at, rows in pieces))
         finalize(spilled, file.close)

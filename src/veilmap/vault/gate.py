@@ -259,7 +259,8 @@ def _measure(
 
     def check(part: Fraction) -> None:
         """By how much a release will be off on grids, by what someone expects who sees the noisy tree alone."""
-        nonlocal misses
+        nonlocal misses, exact
+        exact = None  # nothing is counted after this, and a large tree takes room
         asked = () if review is None else plain(review(released()))
         for parts, expected in asked:
             _must_be_parts(parts, domain)
