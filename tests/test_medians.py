@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from veilmap.vault.entropy import FixedKeys, RandomBits
 from veilmap.vault.exponential import uniform_below
 from veilmap.vault.medians import MEDIANS, cell_cut, exact_cuts, exponential_cuts, mean_cut, mean_cuts, private_cuts
 from veilmap.vault.noise import exp_bounds
-from veilmap.vault.rows import Rows
+from veilmap.vault.rows import MANY, Rows
 
 Ints = NDArray[np.int64]
 DRAWS = 200_000
@@ -676,8 +677,9 @@ def grown(draw):
             at = np.array([draw(st.integers(lo, hi)) for lo, hi in ends])
             tree = tree.cut(axis, at, where)
             steps.append(Cut(axis, at, tree.level_start[-3], tree.first_child))
-    for step in steps:
-        rows.follow(step)
+    with patch("veilmap.vault.rows.MANY", draw(st.sampled_from([1, MANY]))):  # in two halves, or as a whole
+        for step in steps:
+            rows.follow(step)
     return tree, table, rows, tuple(steps)
 
 
@@ -690,6 +692,8 @@ def test_rows_follow_their_nodes(made) -> None:
         [row for row in table if all(a <= x < b for a, x, b in zip(lo, row, hi, strict=True))] for lo, hi in boxes
     ]
     found = rows.tally(Nodes(tree.size)).tolist()
+    with patch("veilmap.vault.rows.MANY", 1):
+        assert rows.tally(Nodes(tree.size)).tolist() == found
     assert found == [len(some) * leaf for some, leaf in zip(inside, tree.is_leaf.tolist(), strict=True)]
     counts, domain = np.zeros(tree.size, np.int64), Domain(dict.fromkeys("abc"[: len(rows.cells)], (0, 1)), bits=BITS)
     Walk(steps, Nodes(tree.size), None).add(domain.of_cells(), rows.cells, counts)

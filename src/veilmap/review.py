@@ -7,6 +7,7 @@ of the budget buys, of a few grids, Σ |answer − truth| over all their boxes: 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from veilmap.answer import Answerer, Errors
 from veilmap.domain import Domain
-from veilmap.estimate import Estimates
+from veilmap.estimate import Estimates, Learned
 from veilmap.estimate import estimate as estimated
 from veilmap.estimate.nodes import Borders
 from veilmap.intervals import USUAL, sides, spread_of
@@ -66,7 +67,11 @@ class Review:
     def __call__(self, noisy: NoisyTree) -> tuple[tuple[Parts, Ints], ...]:
         if noisy.tree.size > LARGE:
             give_back()  # what is left of growing the tree would add to what comes
-        self.nodes = estimated(noisy, self.method)
+            self.nodes = estimated(noisy, self.method)
+        else:
+            with ThreadPoolExecutor(1) as other:
+                learned = other.submit(Learned.of, noisy)  # while estimates are made
+                self.nodes = estimated(noisy, self.method, learned.result)
         answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
         self.grids = tuple(asked(answerer, parts) for parts in grids(self.domain, self.nodes.tree.size))
         return tuple((grid.parts, grid.expected) for grid in self.grids)

@@ -14,6 +14,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.kernels.counting import split_boxes
+
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Array = TypeVar("Array", Ints, Flags, NDArray[np.float64])
@@ -57,14 +59,8 @@ class Tree:
         if parts.dtype != np.int64 or parts.shape != self.lo[newest].shape or np.any(parts < 0):
             raise ValueError("Parts are 64-bit integers, 0 or more, one for each axis of each box of the newest level.")
         fanout = product(parts)
-        box = np.repeat(np.arange(len(parts)), fanout)
-        place = np.arange(len(box)) - np.repeat(np.cumsum(fanout) - fanout, fanout)
-        lo, width, parts = self.lo[newest][box], (self.hi[newest] - self.lo[newest])[box], parts[box]
-        k = np.empty(lo.shape, np.int64)
-        for axis in range(lo.shape[1] - 1, -1, -1):
-            place, k[:, axis] = np.divmod(place, parts[:, axis])
-        # part k of an axis is [lo + k * width // parts, lo + (k + 1) * width // parts)
-        low, high = (lo + np.floor_divide(j * width, parts) for j in (k, k + 1))
+        low, high = np.empty((2, int(fanout.sum()), parts.shape[1]), np.int64)
+        split_boxes(self.lo[newest], self.hi[newest], parts, low, high)
         return self._grown(low, high, fanout)
 
     def cut(self, axis: int, at: Ints, where: Flags | None = None) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +16,7 @@ from veilmap.estimate.nodes import Estimates as Estimates
 from veilmap.estimate.nonnegative import nonnegative
 from veilmap.estimate.shrink import shrink
 from veilmap.estimate.slopes import slopes
+from veilmap.estimate.uneven import Learned as Learned
 from veilmap.estimate.uneven import unevenness
 from veilmap.kernels import sweeps
 from veilmap.method import Estimate, Method, Noise
@@ -44,8 +46,8 @@ def least_squares(
     return z, variance
 
 
-def estimate(noisy: NoisyTree, method: Method) -> Estimates:
-    """What the method publishes of its noisy counts."""
+def estimate(noisy: NoisyTree, method: Method, learned: Callable[[], Learned] | None = None) -> Estimates:
+    """What the method publishes of its noisy counts; ``learned`` is asked, if given, when unevenness is."""
     tree, own, near = noisy.tree, noisy.noise_variance, None
     if method.estimate is Estimate.NOISY_COUNTS:
         counts, variance = np.where(np.isfinite(own), noisy.noisy_count, np.nan), own  # none where not measured
@@ -64,7 +66,7 @@ def estimate(noisy: NoisyTree, method: Method) -> Estimates:
         nodes, near = prune(full, method.prune_below), None
     if method.slopes:
         nodes = replace(nodes, slope=slopes(nodes, near))
-    return replace(nodes, learn=partial(unevenness, full, nodes))
+    return replace(nodes, learn=partial(unevenness, full, nodes, learned))
 
 
 def standard_errors(nodes: Estimates, consistent: bool) -> NDArray[np.float64]:

@@ -10,7 +10,9 @@ linear in the side of a box, its density, and how far it stands out from the box
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +56,17 @@ PLAIN = 2.5
 MOST = 10.0
 
 
+class Noisy(Protocol):
+    """Anything with the noisy counts of a tree."""
+
+    @property
+    def tree(self) -> Tree: ...
+    @property
+    def noisy_count(self) -> Ints: ...
+    @property
+    def noise_variance(self) -> Floats: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Correlation:
     """ρ as a function of a box: see ``kernels.uneven.odds``."""
@@ -75,7 +88,7 @@ class Evidence:
     side: float  # of leaves, log2
 
     @classmethod
-    def of(cls, nodes: Estimates) -> Evidence:
+    def of(cls, nodes: Noisy) -> Evidence:
         tree, axes = nodes.tree, _axes(nodes.tree)
         tree = tree.keys if isinstance(tree, CurveTree) else tree
         volume = volumes(tree)
@@ -92,29 +105,44 @@ class Evidence:
         return self.tree.first_child, self.volume, self.z, self.subtree, HAZARD
 
 
-def unevenness(full: Estimates, kept: Estimates) -> Floats:
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the noisy numbers of a tree say of points inside its leaves."""
+
+    seen: Evidence
+    rho: Correlation
+    likeness: Floats  # of neighbours, for each direction of a border
+
+    @classmethod
+    def of(cls, nodes: Noisy) -> Learned:
+        seen = Evidence.of(nodes)
+        where, parts = split_nodes(seen.tree)
+        rows = np.empty((4 * seen.axes * CELLS_A_LEVEL * max(seen.tree.height, 1), kernel.COLUMNS))
+        found = kernel.contrasts(where, parts, *seen.counts, seen.state, rows)
+        rho = learn(rows[:found], seen.axes, seen.side)
+        return cls(seen, rho, alike(seen, rho))
+
+
+def unevenness(full: Estimates, kept: Estimates, learned: Callable[[], Learned] | None = None) -> Floats:
     """q of each leaf of ``kept``, 0 at inner nodes: a query that covers a part f of it is off by f(1−f)·q in variance.
 
-    ``full`` is the whole tree, before pruning. Only noisy counts and their variances are looked at, so that it does not
-    matter what estimates were made of them; slopes of ``kept`` are taken for what they explain. Powers of 2^(1/4).
+    ``full`` is the whole tree, before pruning; ``learned``, what is known of it already. Only noisy counts and their
+    variances are looked at, so that it does not matter what estimates were made of them; slopes of ``kept`` are taken
+    for what they explain. Powers of 2^(1/4).
     """
-    seen = Evidence.of(full)
-    nodes, parts = split_nodes(seen.tree)
-    rows = np.empty((4 * seen.axes * CELLS_A_LEVEL * max(seen.tree.height, 1), kernel.COLUMNS))
-    found = kernel.contrasts(nodes, parts, *seen.counts, seen.state, rows)
-    rho = learn(rows[:found], seen.axes, seen.side)
-    company = company_of(alike(seen, rho), kept.slope is not None)
+    known = Learned.of(full) if learned is None else learned()
+    company = company_of(known.likeness, kept.slope is not None)
     where = kept.tree.first_child, _places(full.tree, kept.tree)
     out = np.empty(kept.tree.size)
     how: tuple[Floats, Floats, Floats, Floats, Floats, float] = (
-        seen.state,
+        known.seen.state,
         _explained(kept),
-        rho.scale,
-        rho.weight,
+        known.rho.scale,
+        known.rho.weight,
         POWERS,
         company,
     )
-    kernel.unevenness(*where, *seen.counts, LOGISTIC, *how, out)  # type: ignore[arg-type]
+    kernel.unevenness(*where, *known.seen.counts, LOGISTIC, *how, out)  # type: ignore[arg-type]
     return out
 
 

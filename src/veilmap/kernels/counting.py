@@ -71,6 +71,33 @@ def tally_grid(
 
 
 @njit(cache=True, nogil=True)
+def split_boxes(
+    lo: NDArray[np.int64],
+    hi: NDArray[np.int64],
+    parts: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+) -> None:
+    """All parts of each box, row-major: part k of an axis begins at lo + k * width // parts, where part k - 1 ends."""
+    axes, child = parts.shape[1], 0
+    edge, k = np.empty((axes, parts.max() + 1 if len(parts) else 1), np.int64), np.zeros(axes, np.int64)
+    for box in range(len(parts)):
+        fanout = 1
+        for axis in range(axes):
+            fanout *= parts[box, axis]
+            for i in range(parts[box, axis] + 1):
+                edge[axis, i] = lo[box, axis] + i * (hi[box, axis] - lo[box, axis]) // max(parts[box, axis], 1)
+        for _ in range(fanout):
+            for axis in range(axes):
+                low[child, axis], high[child, axis] = edge[axis, k[axis]], edge[axis, k[axis] + 1]
+            child += 1
+            for axis in range(axes - 1, -1, -1):  # the next one: k counts up, its last digit first
+                k[axis] = (k[axis] + 1) % parts[box, axis]
+                if k[axis]:
+                    break
+
+
+@njit(cache=True, nogil=True)
 def sum_children(first_child: NDArray[np.int64], counts: NDArray[np.int64], leaves_from: int) -> None:
     """Add to every node before ``leaves_from`` what its children have, last node first."""
     for v in range(leaves_from - 1, -1, -1):
@@ -93,7 +120,7 @@ def follow_cuts(
             node[i] = first_child[v] + (cells[i] >= at[v - first])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int64], j: int) -> int:
     """Where the part of box ``j`` is in which row ``i`` lies: its first part's place, and one digit an axis.
 
@@ -109,7 +136,7 @@ def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int6
     return int(boxes[j, 0] + index)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def follow_parts(
     cells: tuple[NDArray[np.int64], ...], boxes: NDArray[np.int64], first: int, node: NDArray[np.int64]
 ) -> None:
@@ -121,7 +148,7 @@ def follow_parts(
             node[i] = part_of(cells, i, boxes, j)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def tally_parts(
     cells: tuple[NDArray[np.int64], ...],
     boxes: NDArray[np.int64],

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 
-from veilmap.questions import Count, Nodes, Step, keys_along
+from veilmap.questions import Cells, Count, Nodes, Step, keys_along
 from veilmap.tree import Ints, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
+
+Told = TypeVar("Told")
+MANY = 1 << 17  # rows that are worth two threads
 
 
 class Rows:
@@ -51,12 +58,24 @@ class Rows:
         return Rows([keys_along(tuple(self.cells), order, bits)], self._unit, self._node).in_order()
 
     def follow(self, step: Step) -> None:
-        step.follow(tuple(self.cells), self._node)
+        self._asked(step.follow)
 
     def tally(self, count: Count) -> Ints:
-        counts = np.zeros(count.size, np.int64)
-        count.tally(tuple(self.cells), self._node, counts)
-        return counts
+        def told(cells: Cells, node: Ints) -> Ints:
+            counts = np.zeros(count.size, np.int64)
+            count.tally(cells, node, counts)
+            return counts
+
+        return reduce(np.add, self._asked(told, count.size <= len(self._node)))  # two arrays, if there is room
+
+    def _asked(self, ask: Callable[[Cells, Ints], Told], halves: bool = True) -> list[Told]:
+        """What rows say, each asked once: where they are many, two halves of them at the same time."""
+        n = len(self._node)
+        if n < MANY or not halves:
+            return [ask(tuple(self.cells), self._node)]
+        with ThreadPoolExecutor(2) as pool:
+            parts = slice(0, n // 2), slice(n // 2, n)
+            return list(pool.map(lambda some: ask(tuple(axis[some] for axis in self.cells), self._node[some]), parts))
 
     def loaded(self) -> Rows:
         return self
