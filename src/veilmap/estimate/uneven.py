@@ -235,7 +235,7 @@ def learn(rows: Floats, axes: int, side: float) -> Correlation:
         if not scale[1]:
             heavy, order = trust * pairs**2, np.argsort(density)
             ends = np.searchsorted(np.cumsum(heavy[order]) / heavy.sum(), [0.005, 0.995])
-            scale[1] = density @ heavy / heavy.sum()
+            scale[1] = np.average(density, weights=heavy)
             scale[2:4] = density[order[np.minimum(ends, len(order) - 1)]]
         weighed = trust * pairs
         pairs_in = _sums(cell, weighed)

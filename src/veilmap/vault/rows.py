@@ -66,7 +66,7 @@ class Rows:
             count.tally(cells, node, counts)
             return counts
 
-        return reduce(np.add, self._asked(told, count.size <= len(self._node)))  # two arrays, if there is room
+        return reduce(np.add, self._asked(told, count.size < len(self._node) // 64))  # two arrays cost time too
 
     def _asked(self, ask: Callable[[Cells, Ints], Told], halves: bool = True) -> list[Told]:
         """What rows say, each asked once: where they are many, two halves of them at the same time."""
