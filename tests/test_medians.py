@@ -20,7 +20,7 @@ from test_smooth import SETS, eighty_twenty
 from veilmap.domain import Domain
 from veilmap.kernels import centres, ranks
 from veilmap.kernels.counting import find_cells, follow_cuts, follow_parts
-from veilmap.questions import Cut, Grids, Nodes, Step, Walk, split_step
+from veilmap.questions import Cut, Nodes, Step, Walk, split_step
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree, RegularTree, Tree, frozen
 from veilmap.vault import exponential, median, medians
@@ -681,15 +681,6 @@ def grown(draw):
         for step in steps:
             rows.follow(step)
     return tree, table, rows, tuple(steps)
-
-
-def test_rows_asked_in_two_halves_say_the_same() -> None:
-    cells = list(np.random.default_rng(0).integers(0, 2**BITS, (2, 1001)))
-    count = Grids(((3, 2), (1, 4)), BITS)
-    whole = Rows(cells).tally(count)
-    with patch("veilmap.vault.rows.MANY", 1):
-        assert np.array_equal(Rows(cells).tally(count), whole)
-    assert whole[:6].sum() == whole[6:].sum() == 1001
 
 
 @given(grown())

@@ -6,6 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
 
 @njit(cache=True, nogil=True)
 def cell_of(x: float, lo: float, scale: float, last: float) -> int:
@@ -14,9 +17,7 @@ def cell_of(x: float, lo: float, scale: float, last: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def find_cells(
-    values: NDArray[np.float64], lo: float, hi: float, scale: float, bits: int, cells: NDArray[np.int64]
-) -> None:
+def find_cells(values: Floats, lo: float, hi: float, scale: float, bits: int, cells: Ints) -> None:
     """cell = min(floor((value - lo) * scale), 2^bits - 1); -1 for a value that is NaN or outside [lo, hi]."""
     last = 2.0**bits - 1.0
     for i in range(len(values)):
@@ -26,14 +27,7 @@ def find_cells(
 
 @njit(cache=True, nogil=True)
 def add_axis(
-    values: NDArray[np.float64],
-    lo: float,
-    hi: float,
-    scale: float,
-    bits: int,
-    parts: int,
-    offsets: NDArray[np.int64],
-    index: NDArray[np.int64],
+    values: Floats, lo: float, hi: float, scale: float, bits: int, parts: int, offsets: Ints, index: Ints
 ) -> None:
     """Add one coordinate's share to each point's node index; -1 marks a point that is dropped.
 
@@ -51,7 +45,7 @@ def add_axis(
 
 
 @njit(cache=True, nogil=True)
-def tally(index: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+def tally(index: Ints, counts: Ints) -> None:
     """Count each index once; -1 counts nowhere."""
     for i in range(len(index)):
         if index[i] >= 0:
@@ -59,9 +53,7 @@ def tally(index: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def tally_grid(
-    cells: tuple[NDArray[np.int64], ...], parts: NDArray[np.int64], bits: int, counts: NDArray[np.int64]
-) -> None:
+def tally_grid(cells: tuple[Ints, ...], parts: Ints, bits: int, counts: Ints) -> None:
     """Count each row once, in its box of a grid, row-major. Its part of an axis is that of ``add_axis``."""
     for i in range(len(cells[0])):
         index = 0
@@ -71,13 +63,7 @@ def tally_grid(
 
 
 @njit(cache=True, nogil=True)
-def split_boxes(
-    lo: NDArray[np.int64],
-    hi: NDArray[np.int64],
-    parts: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-) -> None:
+def split_boxes(lo: Ints, hi: Ints, parts: Ints, low: Ints, high: Ints) -> None:
     """All parts of each box, row-major: part k of an axis begins at lo + k * width // parts, where part k - 1 ends."""
     axes, child = parts.shape[1], 0
     edge, k = np.empty((axes, parts.max() + 1 if len(parts) else 1), np.int64), np.zeros(axes, np.int64)
@@ -98,7 +84,7 @@ def split_boxes(
 
 
 @njit(cache=True, nogil=True)
-def sum_children(first_child: NDArray[np.int64], counts: NDArray[np.int64], leaves_from: int) -> None:
+def sum_children(first_child: Ints, counts: Ints, leaves_from: int) -> None:
     """Add to every node before ``leaves_from`` what its children have, last node first."""
     for v in range(leaves_from - 1, -1, -1):
         for c in range(first_child[v], first_child[v + 1]):
@@ -106,13 +92,7 @@ def sum_children(first_child: NDArray[np.int64], counts: NDArray[np.int64], leav
 
 
 @njit(cache=True, nogil=True)
-def follow_cuts(
-    cells: NDArray[np.int64],
-    at: NDArray[np.int64],
-    first: int,
-    first_child: NDArray[np.int64],
-    node: NDArray[np.int64],
-) -> None:
+def follow_cuts(cells: Ints, at: Ints, first: int, first_child: Ints, node: Ints) -> None:
     """In place: rows of a node v ≥ ``first`` that has children go to one of its two, by the cut ``at[v - first]``."""
     for i in range(len(node)):
         v = node[i]
@@ -121,7 +101,7 @@ def follow_cuts(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int64], j: int) -> int:
+def part_of(cells: tuple[Ints, ...], i: int, boxes: Ints, j: int) -> int:
     """Where the part of box ``j`` is in which row ``i`` lies: its first part's place, and one digit an axis.
 
     A row of ``boxes`` is all that is to know of one: the place of its first part, how many parts it has (0 when it is
@@ -137,9 +117,7 @@ def part_of(cells: tuple[NDArray[np.int64], ...], i: int, boxes: NDArray[np.int6
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def follow_parts(
-    cells: tuple[NDArray[np.int64], ...], boxes: NDArray[np.int64], first: int, node: NDArray[np.int64]
-) -> None:
+def follow_parts(cells: tuple[Ints, ...], boxes: Ints, first: int, node: Ints) -> None:
     """In place: rows of node ``first + j`` go to the child that is their part of box ``j``, if it was cut."""
     cut = boxes[:, 1] > 0  # so small that it stays in the cache
     for i in range(len(node)):
@@ -149,13 +127,7 @@ def follow_parts(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def tally_parts(
-    cells: tuple[NDArray[np.int64], ...],
-    boxes: NDArray[np.int64],
-    first: int,
-    node: NDArray[np.int64],
-    counts: NDArray[np.int64],
-) -> None:
+def tally_parts(cells: tuple[Ints, ...], boxes: Ints, first: int, node: Ints, counts: Ints) -> None:
     """Count each row of node ``first + j`` once, in its part of box ``j``, if that has parts."""
     cut = boxes[:, 1] > 0  # so small that it stays in the cache
     for i in range(len(node)):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import reduce
-from typing import TypeVar
 
 import numpy as np
 
-from veilmap.questions import Cells, Count, Nodes, Step, keys_along
+from veilmap.questions import Count, Nodes, Step, keys_along
 from veilmap.tree import Ints, Tree
 from veilmap.vault.entropy import Keys, RandomBits
 from veilmap.vault.sampling import poisson
 
-Told = TypeVar("Told")
 MANY = 1 << 17  # rows that are worth two threads
 
 
@@ -58,24 +54,15 @@ class Rows:
         return Rows([keys_along(tuple(self.cells), order, bits)], self._unit, self._node).in_order()
 
     def follow(self, step: Step) -> None:
-        self._asked(step.follow)
+        n = len(self._node)
+        parts = [slice(0, n)] if n < MANY else [slice(0, n // 2), slice(n // 2, n)]
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(lambda some: step.follow(tuple(axis[some] for axis in self.cells), self._node[some]), parts))
 
     def tally(self, count: Count) -> Ints:
-        def told(cells: Cells, node: Ints) -> Ints:
-            counts = np.zeros(count.size, np.int64)
-            count.tally(cells, node, counts)
-            return counts
-
-        return reduce(np.add, self._asked(told, count.size < len(self._node) // 64))  # two arrays cost time too
-
-    def _asked(self, ask: Callable[[Cells, Ints], Told], halves: bool = True) -> list[Told]:
-        """What rows say, each asked once: where they are many, two halves of them at the same time."""
-        n = len(self._node)
-        if n < MANY or not halves:
-            return [ask(tuple(self.cells), self._node)]
-        with ThreadPoolExecutor(2) as pool:
-            parts = slice(0, n // 2), slice(n // 2, n)
-            return list(pool.map(lambda some: ask(tuple(axis[some] for axis in self.cells), self._node[some]), parts))
+        counts = np.zeros(count.size, np.int64)
+        count.tally(tuple(self.cells), self._node, counts)
+        return counts
 
     def loaded(self) -> Rows:
         return self
