@@ -95,17 +95,21 @@ def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.nd
     return boxes, truth
 
 
+def how(method: str) -> dict[str, object]:
+    """What a release is told of a method like quad-opt:10+check."""
+    plainly, check, _ = method.partition("+check")
+    name, _, height = plainly.partition(":")
+    return {"method": name, "height": int(height) if height else None, "options": CHECK if check else None}
+
+
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, queries: int) -> tuple[list, list]:
     """Of each shape: the part of answers whose interval holds the truth, in per cent; the length of intervals."""
     domain = vm.Domain({f"x{k}": (float(axis.min()), float(axis.max())) for k, axis in enumerate(points.T)})
     pool, truth = questions(points, domain, 5 * queries)
-    plainly, check, _ = method.partition("+check")
-    name, _, height = plainly.partition(":")
-    how = {"method": name, "height": int(height) if height else None, "options": CHECK if check else None}
     rng = np.random.default_rng(3)
     held, length, noise_only = np.zeros((3, len(SHAPES)))
     for _ in range(releases):
-        made = vm.release(points, domain, epsilon, **how)
+        made = vm.release(points, domain, epsilon, **how(method))
         plain = replace(made, estimates=replace(made.estimates, unevenness=None, learn=None))
         for i in range(len(SHAPES)):
             some = rng.choice(len(truth[i]), queries, replace=False)

@@ -1,4 +1,4 @@
-"""Counts in boxes with error bars, from published numbers alone."""
+"""Counts in boxes and polygons with error bars, from published numbers alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilmap.domain import Domain
 from veilmap.estimate import Estimates
-from veilmap.intervals import half_widths, on_borders, quantiles, spread_of
+from veilmap.intervals import half_widths, on_borders, parts_of, quantiles, sides, spread_of
 from veilmap.kernels import boxes as kernel
 from veilmap.kernels import lookups, marginals
+from veilmap.kernels import zones as zone_kernel
 from veilmap.kernels.grids import summed_area
 from veilmap.queries import checked_boxes
 from veilmap.tree import RegularTree, frozen
+from veilmap.zones import are_zones, checked_zones
 
 Floats = NDArray[np.float64]
 
@@ -89,16 +91,18 @@ def _written_out(estimate: Floats, confidence: float, gaussian: bool, *errors: F
 
 @dataclass(frozen=True, eq=False)
 class Answerer:
-    """Answers boxes on one tree of estimates; tables are built at the first question that is worth them."""
+    """Answers questions on one tree of estimates; tables are built at the first question that is worth them."""
 
     domain: Domain
     nodes: Estimates
     consistent: bool
     gaussian: bool = False
 
-    def count(self, boxes: ArrayLike, confidence: float) -> Answers:
+    def count(self, asked: ArrayLike | object, confidence: float) -> Answers:
         quantiles(confidence)  # refuses what is no confidence, before any work
-        return self.within(checked_boxes(boxes, self.domain), confidence)
+        if are_zones(asked):
+            return self._in_zones(asked, confidence)
+        return self.within(checked_boxes(cast(ArrayLike, asked), self.domain), confidence)
 
     def within(self, queries: Floats, confidence: float) -> Answers:
         """The same of boxes that are given as parts of the domain."""
@@ -170,13 +174,53 @@ class Answerer:
         found, nodes, axes = self.nodes.borders, self.nodes, self.domain.dimensions
         if axes > 2 and nodes.slope is not None and nodes.known_unevenness is not None:
             uneven = uneven + np.square(SLOPES_OFF * (axes - 1) ** 2 * self._by_slopes(queries))
-        return uneven if found is None else on_borders(uneven, cut, queries, np.array(found.across), found.growth)
+        return (
+            uneven if found is None else on_borders(uneven, cut, sides(queries), np.array(found.across), found.growth)
+        )
 
     def _by_slopes(self, queries: Floats) -> Floats:
         """What slopes add to answers."""
         tree, out = self.nodes.tree, np.zeros(len(queries))
         slope, cells = cast(Floats, self.nodes.slope), queries * self.domain.side
         kernel.walk_slopes(tree.first_child, tree.lo, tree.hi, slope, cells, out)
+        return out
+
+    # Polygons
+
+    def _in_zones(self, asked: object, confidence: float) -> Answers:
+        zones, nodes, found = checked_zones(asked, self.domain), self.nodes, self.nodes.borders
+        tree, uneven, none = nodes.tree, nodes.known_unevenness, np.empty(0)
+        out = np.empty((len(zones.start) - 1, 4))
+        zone_kernel.walk_zones(
+            tree.first_child,
+            tree.lo,
+            tree.hi,
+            self._columns,
+            nodes.estimate,
+            np.empty((0, 2)) if nodes.slope is None else nodes.slope,
+            none if uneven is None else uneven,
+            nodes.subtree_variance if self.consistent else nodes.noise_variance,
+            self._below if self.consistent else none,
+            tree.height,
+            zones.edges,
+            zones.start,
+            out,
+        )
+        estimate, noise, off, cut = out.T.copy()
+        if found is not None:
+            off = on_borders(off, cut, parts_of(zones.faces), np.array(found.across), found.growth)
+        return _written_out(estimate, confidence, self.gaussian, noise, off, cut)
+
+    @cached_property
+    def _columns(self) -> NDArray[np.int64]:
+        tree, out = self.nodes.tree, np.empty(self.nodes.tree.size, np.int64)
+        zone_kernel.grid_columns(tree.first_child, tree.lo, tree.hi, out)
+        return out
+
+    @cached_property
+    def _below(self) -> Floats:
+        out = np.empty(self.nodes.tree.size)
+        zone_kernel.sum_children(self.nodes.tree.first_child, self.nodes.subtree_variance, out)
         return out
 
     # Tables

@@ -26,12 +26,12 @@ def spread_of(noise_variance: Floats, uneven: Floats, cut: Floats) -> Floats:
     return noise_variance + uneven * (cut + FEW) / (cut + CORNERS)
 
 
-def on_borders(uneven: Floats, cut: Floats, queries: Floats, across: Floats, growth: float) -> Floats:
-    """Unevenness as a check of the release has found it: by the direction of a query's sides, and the leaves they cut.
+def on_borders(uneven: Floats, cut: Floats, parts: Floats, across: Floats, growth: float) -> Floats:
+    """Unevenness as a check of the release has found it: by the direction of a query's border, and the leaves it cuts.
 
-    ``queries`` are boxes as parts of the domain, ``across`` how uneven sides across each axis are.
+    ``parts`` are how much of the border is across each axis, ``across`` is how uneven borders across it are.
     """
-    return uneven * (sides(queries) @ across) * (np.maximum(cut, 1) / USUAL) ** growth
+    return uneven * (parts @ across) * (np.maximum(cut, 1) / USUAL) ** growth
 
 
 def sides(queries: Floats) -> Floats:
@@ -40,9 +40,13 @@ def sides(queries: Floats) -> Floats:
     lo, hi = queries[:, :axes], queries[:, axes:]
     width = hi - lo
     face = np.stack([np.prod(np.delete(width, k, axis=1), axis=1) for k in range(axes)], axis=1)
-    face = face * ((lo > 0).astype(np.float64) + (hi < 1)) + 1e-9
-    out: Floats = face / face.sum(axis=1, keepdims=True)
-    return out
+    return parts_of(face * ((lo > 0).astype(np.float64) + (hi < 1)))
+
+
+def parts_of(faces: Floats) -> Floats:
+    """What is across each axis, as parts of all."""
+    some: Floats = faces + 1e-9
+    return np.asarray(some / some.sum(axis=1, keepdims=True))
 
 
 def half_widths(

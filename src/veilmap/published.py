@@ -33,18 +33,20 @@ class Release:
     provenance: Mapping[str, str]
     receipt: Receipt | None = None  # of what it was charged to; not in the file
 
-    def count(self, boxes: ArrayLike, confidence: float = 0.95) -> Answers:
-        """How many points lie in each box, with error bars.
+    def count(self, asked: ArrayLike | object, confidence: float = 0.95) -> Answers:
+        """How many points lie in each box or polygon, with error bars.
 
         Parameters
         ----------
-        boxes
-            One row a box: the low end of each axis, in the domain's order, then the high end of each.
+        asked
+            Boxes, one a row: the low end of each axis, in the domain's order, then the high end of each.
+            Or, on two axes, a shapely polygon, a list or an array of polygons, a GeoSeries or a GeoDataFrame: x is the
+            first axis. Zones that say another coordinate system than the domain are reprojected.
             What lies outside the domain counts as empty.
         confidence
             Of the intervals from ``low`` to ``high``.
         """
-        return self._answerer.count(boxes, confidence)
+        return self._answerer.count(asked, confidence)
 
     def integers(self) -> Release:
         """The same release in whole numbers of 0 or more that add up exactly, for people who must print a table.

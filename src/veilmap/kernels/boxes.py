@@ -16,6 +16,20 @@ DEEPEST = 128  # levels that a walk has room for; a box of 2^62 cells cannot be 
 
 
 @njit(cache=True, nogil=True)
+def slack_of(lo: Floats, hi: Floats, scale: Floats) -> Floats:
+    """The rounding of coordinates, in cells."""
+    return np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) * scale)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def place(value: float, lo: float, hi: float, scale: float, slack: float, side: int) -> float:
+    """A coordinate as a fraction of its axis, on a grid line if it is as near as rounding."""
+    cell = min((min(max(value, lo), hi) - lo) * scale, side)
+    line = np.rint(cell)
+    return float((line if abs(cell - line) <= slack else cell) * (1.0 / side))
+
+
+@njit(cache=True, nogil=True)
 def place_boxes(boxes: Floats, lo: Floats, hi: Floats, side: int, out: Floats) -> int:
     """Boxes as fractions of the domain [lo, hi], what is outside cut off; the first bad row, or -1.
 
@@ -24,16 +38,24 @@ def place_boxes(boxes: Floats, lo: Floats, hi: Floats, side: int, out: Floats) -
     """
     axes = len(lo)
     scale = side / (hi - lo)
-    slack = np.minimum(0.25, 4 * np.spacing(np.maximum(np.abs(lo), np.abs(hi))) * scale)
+    slack = slack_of(lo, hi, scale)
     for q in range(len(boxes)):
         for k in range(axes):
             if not boxes[q, k] <= boxes[q, k + axes]:
                 return q
             for end in (k, k + axes):
-                cell = min((min(max(boxes[q, end], lo[k]), hi[k]) - lo[k]) * scale[k], side)
-                line = np.rint(cell)
-                out[q, end] = (line if abs(cell - line) <= slack[k] else cell) * (1.0 / side)
+                out[q, end] = place(boxes[q, end], lo[k], hi[k], scale[k], slack[k], side)
     return -1
+
+
+@njit(cache=True, nogil=True)
+def place_points(points: Floats, lo: Floats, hi: Floats, side: int, out: Floats) -> None:
+    """Points as fractions of the domain, just as the ends of boxes."""
+    scale = side / (hi - lo)
+    slack = slack_of(lo, hi, scale)
+    for i in range(len(points)):
+        for k in range(len(lo)):
+            out[i, k] = place(points[i, k], lo[k], hi[k], scale[k], slack[k], side)
 
 
 @njit(cache=True, nogil=True)
