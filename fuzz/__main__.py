@@ -15,7 +15,7 @@ from pathlib import Path
 
 PLACE = Path(".fuzz")
 TARGETS = (
-    "domain", "options", "method", "boxes", "box_values", "box_text",
+    "domain", "options", "method", "boxes", "box_values", "box_text", "zones", "zone_file",
     "release_file", "release_parts", "csv", "parquet", "wkb", "geo_metadata", "handshake",
 )  # fmt: skip
 MOST_BYTES = {"domain": 200, "options": 400, "boxes": 400, "box_text": 1000, "csv": 2000, "wkb": 500}

@@ -1,7 +1,7 @@
 """One small function a reader: any bytes go in, and nothing but veilmap's own errors may come out.
 
 Errors must be one printable sentence, answers finite numbers, and no library may warn. Readers that are still to come
-(polygons, HTTP requests) get their targets here: a function with ``@target`` and a few seeds.
+(HTTP requests) get their targets here: a function with ``@target`` and a few seeds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import shapely
 
 import veilmap as vm
 from veilmap import cli, fileformat
 from veilmap.amounts import exact_delta
 from veilmap.cli.options import typed_settings
+from veilmap.cli.show import Format
+from veilmap.cli.zones import print_zones
 from veilmap.engines import open_points
 from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
 from veilmap.errors import BadInput, VeilmapError
@@ -36,6 +39,7 @@ from veilmap.method import METHODS
 from veilmap.publish import checked_delta, exact_epsilon, must_fit, resolve, settled
 from veilmap.published import release_of
 from veilmap.testing import fixed_entropy
+from veilmap.zonefiles import count_zones, read_zones
 
 CORPUS = Path(__file__).parent / "corpus"
 LONGEST_SENTENCE = 1500
@@ -188,6 +192,47 @@ def box_text(data: bytes) -> None:
     rows = cli._read_boxes(file("boxes.csv", data), PLANE)
     must_answer(releases()[0], rows)
     must_answer(releases()[0], [cli._numbers(text(data), PLANE)])
+
+
+# Zones
+
+
+def geojson(*polygons: object) -> bytes:
+    shapes = [{"type": "Polygon", "coordinates": rings} for rings in polygons]
+    rows = [{"type": "Feature", "properties": {"name": "a", "count": 1}, "geometry": shape} for shape in shapes]
+    return json.dumps({"type": "FeatureCollection", "features": rows}).encode()
+
+
+RING, HOLE = [[0, -1], [4, -1], [3, 1.5], [0, 0], [0, -1]], [[1, -0.5], [2, -0.5], [1, 0], [1, -0.5]]
+
+
+@target(
+    lambda: [json.dumps(some).encode() for some in ([[RING]], [[RING, HOLE], [HOLE]], [[RING[::2]], []])], is_json=True
+)
+def zones(data: bytes) -> None:
+    """Polygons with any corners: their rings, first the outer one."""
+    asked, record = [], parsed_json(data)
+    with np.errstate(all="ignore"):
+        for rings in record if isinstance(record, list) else []:
+            with suppress(TypeError, ValueError, LookupError, OverflowError, shapely.errors.GEOSException):
+                asked.append(shapely.Polygon(rings[0], rings[1:]))
+    for release in releases()[:5]:
+        if asked:
+            must_answer(release, asked)
+
+
+@target(lambda: [geojson([RING], [RING, HOLE]), geojson([HOLE]), geojson()], is_json=True)
+def zone_file(data: bytes) -> None:
+    """--zones, and what is written of it."""
+    frame = read_zones(file("zones.geojson", data))
+    for mend in (False, True):
+        with suppress(BadInput):
+            frame = read_zones(folder() / "zones.geojson", make_valid=mend)
+            counted, added, answers = count_zones(releases()[1], frame)
+            assert np.isfinite(answers.high).all()
+            assert set(added) <= set(counted.columns)
+            with redirect_stdout(io.StringIO()):
+                print_zones(counted, added, answers, True, Format.JSON)
 
 
 # Release files

@@ -44,6 +44,7 @@ from veilmap.cli.reproduce import reproduce
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.cli.spark import Engine, goes_to_spark, spark_points
 from veilmap.cli.sql import sql_points
+from veilmap.cli.zones import query_zones
 from veilmap.errors import BadInput, LedgerWarning, VeilmapError
 
 if TYPE_CHECKING:
@@ -202,20 +203,43 @@ def query(
     boxes: Annotated[
         Path | None, typer.Option("--boxes", help="A CSV file with a box a row, with or without a header.")
     ] = None,
+    zones: Annotated[
+        Path | None, typer.Option("--zones", help="Polygons: GeoJSON, GeoPackage, Shapefile, GeoParquet.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option("--layer", help="Of --zones, where there are several.")] = None,
+    make_valid: Annotated[
+        bool, typer.Option("--make-valid", help="Mend zones whose borders cross themselves.")
+    ] = False,
     confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
     output: FormatOption = Format.TABLE,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write zones and counts: .gpkg, .geojson, .parquet or .csv."),
+    ] = None,
 ) -> None:
-    """Count points in boxes, with error bars, from a release alone."""
+    """Count points in boxes or zones, with error bars, from a release alone.
+
+    Zones come back as their table with the columns count, stderr, low and high, or veilmap_count and so on where it has
+    one of these already. Zones in other coordinates than the release are reprojected.
+    """
     import numpy as np
 
     import veilmap as vm
 
+    if (zones is None) == (not box and boxes is None):
+        raise BadInput(
+            "Ask for at least one box, --box LOW,...,HIGH,... or --boxes FILE.csv; or for --zones FILE, not both."
+        )
+    if zones is None and (layer is not None or make_valid or out is not None):
+        raise BadInput("--layer, --make-valid and --out go with --zones: leave them out, or give a file of zones.")
     found = vm.load(path)
+    if zones is not None:
+        query_zones(found, zones, layer, make_valid, confidence, output, out)
+        _warn(found)
+        return
     rows = [_numbers(text, found.domain) for text in box or []]
     if boxes is not None:
         rows += _read_boxes(boxes, found.domain)
-    if not rows:
-        raise BadInput("Ask for at least one box: --box LOW,...,HIGH,... or --boxes FILE.csv.")
     asked = np.array(rows, dtype=np.float64)
     _print_answers(found, asked, found.count(asked, confidence), output)
 

@@ -1,0 +1,82 @@
+"""What `veilmap query --zones` prints and writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from veilmap.cli.options import must_have_folder
+from veilmap.cli.show import Format, print_csv, print_table, say
+from veilmap.errors import BadInput
+
+if TYPE_CHECKING:
+    from veilmap.answer import Answers
+    from veilmap.published import Release
+
+SHOWN = 3
+"""Columns of the zones' own that a table on the screen has."""
+
+
+def query_zones(
+    found: Release,
+    path: Path,
+    layer: str | None,
+    make_valid: bool,
+    confidence: float,
+    output: Format,
+    out: Path | None,
+) -> None:
+    from veilmap.zonefiles import count_zones, must_be_writable, read_zones, write_zones
+
+    if out is not None:
+        must_be_writable(out)
+        must_have_folder(out)
+        if out.exists() and path.exists() and out.samefile(path):
+            raise BadInput(f"{out} is an input, and would be lost: choose another name for the counts.")
+    frame, added, answers = count_zones(found, read_zones(path, layer, make_valid), confidence)
+    if out is not None:
+        write_zones(frame, out, found.privacy.statement())
+        say(f"Wrote {out}: {len(frame):,} zones with {', '.join(added)}.")
+        return
+    print_zones(frame, added, answers, found.privacy.private, output)
+
+
+def print_zones(frame: Any, added: list[str], answers: Answers, private: bool, output: Format) -> None:
+    table = frame.drop(columns=frame.geometry.name)
+    names = [str(name) for name in table.columns]
+    rows = [[_plain(value) for value in row] for row in table.itertuples(index=False)]
+    if output is Format.JSON:
+        record = {"confidence": answers.confidence, "private": private}
+        typer.echo(json.dumps({**record, "answers": [dict(zip(names, row, strict=True)) for row in rows]}, indent=2))
+    elif output is Format.CSV:
+        print_csv(names, rows)
+    else:
+        own = names[: len(names) - len(added)][:SHOWN]
+        print_table(
+            ["zone", *own, "estimate", "standard error", f"{100 * answers.confidence:g} % interval"],
+            [
+                [
+                    str(k),
+                    *("" if value is None else str(value) for value in row[: len(own)]),
+                    f"{row[-4]:,.1f}",
+                    f"{row[-3]:,.1f}",
+                    f"{row[-2]:,.1f} to {row[-1]:,.1f}",
+                ]
+                for k, row in enumerate(rows)
+            ],
+        )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: nothing for what is missing, text for what has no other name."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    text = str(value)
+    return None if text in ("NaT", "<NA>") else text
