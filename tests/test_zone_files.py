@@ -143,6 +143,14 @@ def test_dates_and_odd_values_are_printed(run, released, tmp_path):
     ]
 
 
+def test_names_of_zones_do_not_command_the_terminal(run, released, tmp_path):
+    path = tmp_path / "zones.gpkg"
+    some_zones().assign(name="\x1b[31mred").to_file(path)
+    _, out, _ = run("query", released, "--zones", path)
+    assert "\x1b" not in out
+    assert "red" in out
+
+
 def bad_files(folder):
     points = geopandas.GeoDataFrame({"a": [1]}, geometry=[shapely.Point(1, 41)], crs="EPSG:4326")
     points.to_file(folder / "points.geojson")

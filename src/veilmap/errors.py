@@ -26,12 +26,16 @@ from types import ModuleType
 MOST_SAID = 1000
 
 
+def printable(text: str) -> str:
+    """The same with nothing in it that a terminal might obey."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class VeilmapError(Exception):
     """Any error that veilmap raises on purpose: a printable sentence, whatever it quotes, and no page of it."""
 
     def __init__(self, sentence: str = "") -> None:
-        if not sentence.isprintable():  # a terminal might obey it
-            sentence = "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
+        sentence = printable(sentence)
         if len(sentence) > MOST_SAID:
             sentence = f"{sentence[: MOST_SAID // 2]} … {sentence[-MOST_SAID // 2 :]}"
         super().__init__(sentence)

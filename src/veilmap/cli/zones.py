@@ -11,7 +11,7 @@ import typer
 
 from veilmap.cli.options import must_have_folder
 from veilmap.cli.show import Format, print_csv, print_table, say
-from veilmap.errors import BadInput
+from veilmap.errors import BadInput, printable
 
 if TYPE_CHECKING:
     from veilmap.answer import Answers
@@ -57,11 +57,11 @@ def print_zones(frame: Any, added: list[str], answers: Answers, private: bool, o
     else:
         own = names[: len(names) - len(added)][:SHOWN]
         print_table(
-            ["zone", *own, "estimate", "standard error", f"{100 * answers.confidence:g} % interval"],
+            ["zone", *map(printable, own), "estimate", "standard error", f"{100 * answers.confidence:g} % interval"],
             [
                 [
                     str(k),
-                    *("" if value is None else str(value) for value in row[: len(own)]),
+                    *("" if value is None else printable(str(value)) for value in row[: len(own)]),
                     f"{row[-4]:,.1f}",
                     f"{row[-3]:,.1f}",
                     f"{row[-2]:,.1f} to {row[-1]:,.1f}",
@@ -73,7 +73,7 @@ def print_zones(frame: Any, added: list[str], answers: Answers, private: bool, o
 
 def _plain(value: Any) -> Any:
     """As JSON has it: nothing for what is missing, text for what has no other name."""
-    value = value.item() if hasattr(value, "item") else value
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, (str, bool, int, float)):
