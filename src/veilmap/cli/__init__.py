@@ -226,13 +226,13 @@ def query(
 
     import veilmap as vm
 
+    found = vm.load(path)
     if (zones is None) == (not box and boxes is None):
         raise BadInput(
             "Ask for at least one box, --box LOW,...,HIGH,... or --boxes FILE.csv; or for --zones FILE, not both."
         )
     if zones is None and (layer is not None or make_valid or out is not None):
         raise BadInput("--layer, --make-valid and --out go with --zones: leave them out, or give a file of zones.")
-    found = vm.load(path)
     if zones is not None:
         query_zones(found, zones, layer, make_valid, confidence, output, out)
         _warn(found)
