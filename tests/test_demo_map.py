@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.plot import WRONG, add_up, density_image, draw_map, well_above
+from veilmap.kernels.painting import add_up
+from veilmap.plot import draw
+from veilmap.plot.density import WRONG, density_image, well_above
 from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 8), "y": (0, 8)})
@@ -22,7 +24,7 @@ def test_a_map_of_best_shows_the_town_and_the_thin_land_around_it_but_not_the_se
     rng = np.random.default_rng(1)
     town, land = rng.normal([2, 2], 0.2, (20_000, 2)), rng.uniform([0, 0], [4, 4], (8_000, 2))
     with fixed_entropy(2):
-        image = density_image(vm.release(np.vstack([town, land]), SQUARE, 1))
+        image = density_image(vm.release(np.vstack([town, land]), SQUARE, 1)).density
     x, y = np.meshgrid(*[(np.arange(len(image)) + 0.5) * 8 / len(image)] * 2)
     in_town, on_land = np.hypot(x - 2, y - 2) < 0.4, (x < 3.9) & (y < 3.9)
     assert coverage(image, in_town) > 0.95
@@ -69,7 +71,7 @@ def test_a_map_has_every_row_of_spots_smaller_than_its_pixels(method: str, most:
     rng = np.random.default_rng(4)
     spots = rng.uniform(0, 8, (20, 2))
     with fixed_entropy(5):
-        image = density_image(vm.release(spots[np.arange(100_000) % 20], SQUARE, 1, method), *most)
+        image = density_image(vm.release(spots[np.arange(100_000) % 20], SQUARE, 1, method), *most).density
     assert all(n <= limit for n, limit in zip(image.shape, most, strict=True))
     assert rows_in(image) == pytest.approx(100_000, rel=0.01)
     tall, wide = image.shape
@@ -83,11 +85,11 @@ def test_a_map_has_every_row_of_spots_smaller_than_its_pixels(method: str, most:
 def test_a_map_of_tied_rows_is_not_blank(tmp_path: Path) -> None:
     with fixed_entropy(6):
         release = vm.release(np.full((3000, 2), 3.3), SQUARE, 1)
-    assert rows_in(density_image(release)) == pytest.approx(3000, rel=0.02)
+    assert rows_in(density_image(release).density) == pytest.approx(3000, rel=0.02)
     colours = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
-    draw_map(release, tmp_path / "map.png", "")
+    draw(release, tmp_path / "map.png")
     picture = colours.imread(tmp_path / "map.png")[..., :3]
-    there, room = picture[300:-300, 300:-500], [0xEF / 255, 0xEF / 255, 0xEA / 255]  # away from axes and words
+    there, room = picture[300:-300, 300:-500], [0xF6 / 255, 0xF5 / 255, 0xF0 / 255]  # away from axes and words
     assert 1 <= np.any(np.abs(there - room) > 0.2, axis=2).sum() <= 20
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, need
-from veilmap.plot import draw_map
+from veilmap.plot import draw
 from veilmap.publish import release
 
 EPSILON = 1
@@ -68,7 +68,7 @@ def run(folder: Path, progress: Callable[[float], None] = lambda part: None) -> 
     progress(0.6)
     made.save(folder / "places.parquet")
     progress(0.8)
-    draw_map(made, folder / "places.png", "Populated places of the world, under differential privacy")
+    draw(made, folder / "places.png", title="Populated places of the world, under differential privacy")
     boxes = np.array(list(BOXES.values()), np.float64)
     answers = made.count(boxes)
     truth = [int(((points >= box[:2]) & (points < box[2:])).all(axis=1).sum()) for box in boxes]

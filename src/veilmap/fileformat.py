@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, need
+from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError
 from veilmap.estimate import Estimates, standard_errors
 from veilmap.estimate.nodes import Borders
+from veilmap.ground import LON_LAT, projjson
 from veilmap.kernels.boxes import DEEPEST
 from veilmap.pages import must_hold_little
 from veilmap.tree import CutTree, RegularTree, Tree
@@ -38,7 +39,6 @@ from veilmap.tree import CutTree, RegularTree, Tree
 FORMAT = 2
 HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
 _DIGEST = re.compile(CHECKSUM + rb".{1,8}?sha256:([0-9a-f]{64})", re.DOTALL)
-_LONGITUDE_LATITUDE = {"OGC:CRS84", "EPSG:4326"}  # what GeoParquet takes for granted
 
 _BOX = pa.struct([(side, pa.float64()) for side in ("xmin", "ymin", "xmax", "ymax")])
 _READ = (pa.int16(), pa.int64(), pa.float64(), _BOX)
@@ -209,17 +209,9 @@ def geoparquet(domain: Domain) -> dict[str, Any]:
     }
     if domain.crs is None:
         geometry["crs"] = None
-    elif domain.crs not in _LONGITUDE_LATITUDE:
-        geometry["crs"] = _projjson(domain.crs)
+    elif domain.crs not in LON_LAT:
+        geometry["crs"] = projjson(domain.crs)
     return {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geometry}}
-
-
-def _projjson(crs: str) -> Any:
-    pyproj = need("pyproj", "geo", f"Writing the coordinate system {crs}")
-    try:
-        return json.loads(pyproj.CRS.from_user_input(crs).to_json())
-    except pyproj.exceptions.CRSError:
-        raise BadInput(f"There is no coordinate system {crs!r}: give a code like EPSG:3857, or none.") from None
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], pa.Table]:

@@ -82,6 +82,40 @@ class Release:
         if self.receipt is not None:
             self.receipt.saved(path)
 
+    def plot(
+        self,
+        *,
+        title: str = "",
+        uncertainty: bool = False,
+        cells: bool = False,
+        theme: str = "light",
+        size: tuple[float, float] | None = None,
+        dpi: int = 160,
+    ) -> Any:
+        """Draw it: a density map of two axes, steps of one, small multiples of more. What cannot be told from empty has
+        no colour.
+
+        Parameters
+        ----------
+        title
+            A line above it.
+        uncertainty
+            Standard errors, as parts of the estimates, in the place of densities.
+        cells
+            The borders of cells too, on a map.
+        theme
+            ``light`` or ``dark``.
+        size, dpi
+            Inches, width and height, as it fits if not given; and dots an inch.
+
+        Returns
+        -------
+        A figure of matplotlib: it shows itself in a notebook, and has ``savefig``.
+        """
+        from veilmap.plot import figure
+
+        return figure(self, title=title, uncertainty=uncertainty, cells=cells, theme=theme, size=size, dpi=dpi)
+
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""
         return {
@@ -102,6 +136,11 @@ class Release:
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle or a copy holds what a file would, and no tables that answers are made with."""
         return Release, (self.domain, self.method, self.privacy, self.estimates, self.provenance)
+
+    def _repr_html_(self) -> str:
+        from veilmap.notebook import html_of
+
+        return html_of(self)
 
     def __repr__(self) -> str:
         mark = "" if self.privacy.private else "NOT PRIVATE, "

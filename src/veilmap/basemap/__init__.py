@@ -35,13 +35,24 @@ def lines(box: ArrayLike) -> dict[str, list[Line]]:
 
 
 @cache
+def land() -> list[list[Line]]:
+    """Of each polygon its rings, the outer one first."""
+    with np.load(FILE) as parts:
+        polygon = np.cumsum(~parts["holes"]) - 1
+    found: list[list[Line]] = [[] for _ in range(polygon[-1] + 1)]
+    for of, ring in zip(polygon, _read("land"), strict=True):
+        found[of].append(ring)
+    return found
+
+
+@cache
 def geojson() -> bytes:
     """All of it, as one FeatureCollection: a feature a layer, by its ``layer``, and one of polygons, ``land``."""
     layers = {name: {"type": "MultiLineString", "coordinates": _listed(_layer(name))} for name in LAYERS}
-    land = {"type": "MultiPolygon", "coordinates": [_listed(rings) for rings in _land()]}
+    polygons = {"type": "MultiPolygon", "coordinates": [_listed(rings) for rings in land()]}
     features = [
         {"type": "Feature", "properties": {"layer": name}, "geometry": shape}
-        for name, shape in {"land": land, **layers}.items()
+        for name, shape in {"land": polygons, **layers}.items()
     ]
     return json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")).encode()
 
@@ -66,17 +77,6 @@ def _runs(line: Line, kept: NDArray[np.bool_]) -> list[Line]:
     """The pieces of a line whose steps are kept."""
     ends = np.flatnonzero(np.diff(kept, prepend=False, append=False))
     return [line[start : end + 1] for start, end in ends.reshape(-1, 2)]
-
-
-@cache
-def _land() -> list[list[Line]]:
-    """Of each polygon its rings, the outer one first."""
-    with np.load(FILE) as parts:
-        polygon = np.cumsum(~parts["holes"]) - 1
-    found: list[list[Line]] = [[] for _ in range(polygon[-1] + 1)]
-    for of, ring in zip(polygon, _read("land"), strict=True):
-        found[of].append(ring)
-    return found
 
 
 @cache

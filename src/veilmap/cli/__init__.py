@@ -39,6 +39,8 @@ from veilmap.cli.options import (
     must_have_folder,
     typed_settings,
 )
+from veilmap.cli.pictures import EXAMPLE as PLOT_EXAMPLE
+from veilmap.cli.pictures import plot
 from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
@@ -379,6 +381,7 @@ def _say_what_it_covers(made: Plan) -> None:
         )
 
 
+app.command(epilog=PLOT_EXAMPLE)(plot)
 app.command(epilog=EXPLORE_EXAMPLE)(explore)
 app.command(epilog=MATCH_EXAMPLE)(match)
 app.command(epilog=STUDY_EXAMPLE)(reproduce)

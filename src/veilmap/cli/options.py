@@ -48,6 +48,7 @@ USUAL_LEDGER = Path("veilmap-ledger.db")
 DatasetArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set.", show_default=False)]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 BoxOption = Annotated[
     list[str] | None,
     typer.Option("--box", help="Low end of each axis, then high end of each, with commas. May be repeated."),
@@ -58,6 +59,17 @@ def must_have_folder(path: Path) -> None:
     """Refuse a place for a file where there is no folder for it."""
     if not path.resolve().parent.is_dir():
         raise BadInput(f"The folder of {path} does not exist: make it first.")
+
+
+def must_be_free(out: Path, source: Path, overwrite: bool) -> None:
+    """Refuse a place for what is made of a release that cannot or should not be written."""
+    must_have_folder(out)
+    if not out.exists():
+        return
+    if source.exists() and out.samefile(source):
+        raise BadInput(f"{out} is the release itself, and would be lost: choose another name.")
+    if not overwrite:
+        raise BadInput(f"{out} exists already: choose another name, or add --overwrite.")
 
 
 def typed_settings(texts: list[str] | None) -> dict[str, object] | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from veilmap.curve import CurveTree
 from veilmap.explore.plane import Plane
 from veilmap.kernels.painting import add_up
-from veilmap.plot import density_image, shown_nodes, well_above
+from veilmap.plot.density import density_image, shown_nodes, well_above
 from veilmap.published import Release
 
 Floats = NDArray[np.float64]
@@ -64,9 +64,9 @@ def shown(release: Release, plane: Plane) -> Shown:
     """All that can be told from empty."""
     tree, domain = release.estimates.tree, release.domain
     if isinstance(tree, CurveTree):
-        lo, hi, held = _of_image(density_image(release) * float(np.prod(domain.hi - domain.lo)))
+        lo, hi, held = _of_image(density_image(release).density * float(np.prod(domain.hi - domain.lo)))
     elif domain.dimensions == 2:
-        last, density = shown_nodes(release)
+        last, density, _ = shown_nodes(release)
         lo, hi = tree.lo[last] / domain.side, tree.hi[last] / domain.side
         held = density[last] * np.prod(hi - lo, axis=1)
     else:

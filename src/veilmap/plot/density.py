@@ -1,22 +1,22 @@
-"""Maps of releases."""
+"""What a map shows of a release: how dense it is where, as finely as the noise allows."""
 
 from __future__ import annotations
 
-import io
 import math
-import os
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
-from veilmap.errors import BadInput, need
 from veilmap.estimate import standard_errors
-from veilmap.fileformat import put_in_place
+from veilmap.ground import Ground
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.kernels.painting import add_up
 from veilmap.published import Release
 from veilmap.tree import RegularTree, Tree
+
+Floats = NDArray[np.float64]
 
 FINEST = 2048  # a raster never has more pixels a side
 SURE = 3.0  # standard errors above zero from which a cell is shown
@@ -24,41 +24,55 @@ FAINT = 0.2  # of their parent's density: cells with less are not shown together
 WRONG = 0.01  # of the cells that are shown, at most about so many are empty
 
 
-def density_image(release: Release, rows: float = FINEST, columns: float = FINEST) -> NDArray[np.float64]:
-    """Points per unit area, as finely as the noise and so many pixels allow; NaN where nothing can be told from empty.
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """An image, the first row lowest. NaN where nothing can be told from empty."""
+
+    density: Floats  # points per unit of area
+    error: Floats  # standard errors, as parts of what is there
+
+
+def density_image(
+    release: Release, rows: float = FINEST, columns: float = FINEST, ground: Ground | None = None
+) -> Picture:
+    """How dense a release with two axes is, as finely as the noise and so many pixels allow.
 
     A node is shown when its estimate is well above its error and its parent is shown. The other children of a parent
     share what is left of it, if that is well above its error and not faint beside them. A shown node without shown
     children keeps its own even density, and so does one inside a pixel. A pixel has what such nodes hold in it, however
-    small they are: so the image holds all that is shown.
+    small they are: so the image holds all that is shown. Where there are many in a pixel, its error is their mean.
     """
     tree, domain = release.estimates.tree, release.domain
     shape = _pixels(tree, domain.side, rows, columns)
     lo, hi = _in_pixels(tree, shape)
-    last, density = shown_nodes(release, np.any(hi - lo > 1, axis=1))
-    density /= float(np.prod(domain.hi - domain.lo))
-    curve = isinstance(tree, CurveTree)
-    image = np.full((1, math.prod(shape)) if curve else shape, np.nan)
-    add_up(lo[last], hi[last], density[last], image)
-    return image[0, _steps(tree, shape[0])] if isinstance(tree, CurveTree) else image
+    last, density, error = shown_nodes(release, np.any(hi - lo > 1, axis=1))
+    lo, hi, density = lo[last], hi[last], density[last] / float(np.prod(domain.hi - domain.lo))
+    if ground is not None:
+        ends = [np.stack([domain.edges(e[last, a], a) for a in range(2)], axis=1) for e in (tree.lo, tree.hi)]
+        density /= ground.areas(*ends) / np.prod(ends[1] - ends[0], axis=1)
+    images = []
+    for values in (density, density * error[last]):
+        image = np.full((1, math.prod(shape)) if isinstance(tree, CurveTree) else shape, np.nan)
+        add_up(lo, hi, values, image)
+        images.append(image[0, _steps(tree, shape[0])] if isinstance(tree, CurveTree) else image)
+    return Picture(images[0], images[1] / images[0])
 
 
-def shown_nodes(
-    release: Release, wide: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which nodes are shown without shown children, and each node's density, in points a domain.
+def shown_nodes(release: Release, wide: NDArray[np.bool_] | None = None) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    """Which nodes are shown without shown children, each node's density, in points a domain, and its relative error.
 
     Only nodes that are ``wide`` are looked into; all are, when it is not given.
     """
     tree = release.estimates.tree
     places = tree.keys if isinstance(tree, CurveTree) else tree
     part = np.prod((places.hi - places.lo) / float(places.hi[0, 0]), axis=1)  # of the domain
-    held, error = release.estimates.estimate.copy(), standard_errors(release.estimates, release.consistent)
+    held, error = release.estimates.estimate, standard_errors(release.estimates, release.consistent)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = held / error
+        density, relative = held / np.where(part > 0, part, np.nan), 1 / ratio
     sure = np.zeros(tree.size, np.bool_)
     sure[0] = True
-    shown, density = sure & (ratio > SURE), held / np.where(part > 0, part, np.nan)
+    shown = sure & (ratio > SURE)
     last = shown.copy()  # shown, without shown children
     for level in range(1, tree.height + 1):
         nodes = np.arange(tree.level(level).start, tree.level(level).stop)
@@ -75,12 +89,13 @@ def shown_nodes(
         others &= rest > FAINT * size * density[tree.parent[nodes]]
         shown[nodes[others]] = True
         density[nodes[others]] = rest[others] / size[others]
+        relative[nodes[others]] = np.sqrt(variance[others]) / rest[others]
         last[nodes] = shown[nodes]
         last[tree.parent[nodes[some]]] = False
-    return last, density
+    return last, density, relative
 
 
-def well_above(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+def well_above(ratio: Floats) -> NDArray[np.bool_]:
     """Which of many estimates are above zero, by their ratios to their errors, such that few of these are wrong.
 
     Benjamini and Hochberg's rule, as if the noise were Laplace's.
@@ -105,7 +120,7 @@ def _pixels(tree: Tree, side: int, rows: float, columns: float) -> tuple[int, in
     return min(tall, wanted), min(wide, wanted)
 
 
-def _in_pixels(tree: Tree, shape: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _in_pixels(tree: Tree, shape: tuple[int, int]) -> tuple[Floats, Floats]:
     """From where to where nodes lie in the columns and rows of an image; along a curve, in one row of its steps."""
     if isinstance(tree, CurveTree):
         scale = math.prod(shape) / float(tree.keys.hi[0, 0])
@@ -122,51 +137,3 @@ def _steps(tree: CurveTree, pixels: int) -> NDArray[np.int64]:
     keys = np.empty(cells.shape[1], np.int64)
     hilbert_keys(cells, tree.order, keys)
     return np.asarray(keys.reshape(pixels, pixels) // (4**tree.order // pixels**2))
-
-
-def draw_map(release: Release, path: str | os.PathLike[str], title: str) -> None:
-    """A density map of a release with two axes, as a PNG."""
-    if release.domain.dimensions != 2:
-        raise BadInput(f"A map needs a release with two axes, this one has {release.domain.dimensions}.")
-    need("matplotlib", "plot", "Drawing a map")
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
-    x_axis, y_axis = release.domain.axes
-    ratio = (y_axis.hi - y_axis.lo) / (x_axis.hi - x_axis.lo)
-    image = density_image(release)
-
-    figure = Figure(figsize=(10, np.clip(8.2 * ratio, 2.5, 10) + 1), dpi=130, layout="constrained")
-    axes = figure.subplots()
-    axes.set_facecolor("#efefea")
-    drawn = axes.imshow(
-        image,
-        origin="lower",
-        extent=(x_axis.lo, x_axis.hi, y_axis.lo, y_axis.hi),
-        norm=LogNorm(*_limits(image)),
-        cmap="viridis",
-        interpolation="none",
-    )
-    axes.set(xlabel=x_axis.name, ylabel=y_axis.name, title=title)
-    bar = figure.colorbar(drawn, ax=axes, fraction=0.046 * min(ratio, 1), pad=0.015, extend="both")
-    bar.set_label(f"estimated points per square unit of {x_axis.name} × {y_axis.name}", fontsize=8)
-    delta = f", δ = {float(release.privacy.delta):g}" if release.privacy.delta else ""
-    promise = f"ε = {float(release.privacy.epsilon):g}{delta} for {release.privacy.unit}"
-    promise = promise if release.privacy.private else "NOT PRIVATE"
-    notes = f"{promise} · {release.method['name']}, {release.height} levels · grey: cannot be told from empty"
-    axes.annotate(notes, (1, -0.09), xycoords="axes fraction", ha="right", va="top", fontsize=8, color="#555555")
-    figure.draw_without_rendering()  # now the room for the image is known
-    room = drawn.get_window_extent()
-    image = density_image(release, room.height, room.width)  # of a finer one, some pixels would not be drawn
-    drawn.set_data(image)
-    drawn.set_clim(*_limits(image))
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    put_in_place(path, buffer.getvalue())
-
-
-def _limits(image: NDArray[np.float64]) -> tuple[float, float]:
-    """Of the colours."""
-    finite = image[np.isfinite(image) & (image > 0)]
-    low, high = np.quantile(finite, [0.02, 0.999]).tolist() if len(finite) else (1.0, 10.0)
-    return low, max(high, low * 10)

@@ -1,0 +1,192 @@
+"""A density map of a release with two axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.ground import Ground
+from veilmap.plot.base import draw_base
+from veilmap.plot.density import density_image
+from veilmap.plot.theme import Theme
+from veilmap.published import Release
+
+Floats = NDArray[np.float64]
+
+LEAST_SIDE = 2.6  # inches, with words around the map
+LEAST_SEEN = 8  # pixels: the borders of smaller cells are not drawn
+MOST_UNLIKE = 6  # times as wide as high: axes of unknown units are drawn as they fit, if equal units would be worse
+
+
+def aspect(ground: Ground) -> float | None:
+    """How long a unit of the second axis is drawn, in units of the first; None if as it fits."""
+    x, y = ground.domain.axes
+    if ground.lon_lat:
+        return 1 / max(math.cos(math.radians((y.lo + y.hi) / 2)), 0.2)
+    ratio = (y.hi - y.lo) / (x.hi - x.lo)
+    return 1.0 if ground.unit or 1 / MOST_UNLIKE <= ratio <= MOST_UNLIKE else None
+
+
+def shape(ground: Ground) -> float:
+    """How high a map is drawn, in its widths."""
+    x, y = ground.domain.axes
+    return (aspect(ground) or 0) * (y.hi - y.lo) / (x.hi - x.lo) or 0.7
+
+
+def lay_out(figure: Any, ground: Ground, theme: Theme) -> tuple[Any, str]:
+    """Axes with a base map, a graticule and a scale; and a note for the small print."""
+    x, y = ground.domain.axes
+    axes = figure.subplots()
+    known = draw_base(axes, ground, theme)
+    axes.set(xlim=(x.lo, x.hi), ylim=(y.lo, y.hi), aspect=aspect(ground) or "auto")
+    _label(axes, ground)
+    axes.grid(color=theme.faint, alpha=0.25, linewidth=0.4, zorder=2)
+    axes.set_axisbelow(False)
+    _scale_bar(axes, ground, theme)
+    return axes, "No colour: cannot be told from empty." + (" Base map: Natural Earth, US Census Bureau." * known)
+
+
+def paint(axes: Any, release: Release, uncertainty: bool, cells: bool, theme: Theme, trim: bool) -> None:
+    """The colours, and a bar that says what they mean. The figure may lose what the map does not fill of it."""
+    from matplotlib.colors import LogNorm
+
+    ground, figure = Ground(release.domain), axes.figure
+    x, y = release.domain.axes
+    drawn = axes.imshow(
+        np.full((2, 2), np.nan),
+        origin="lower",
+        extent=(x.lo, x.hi, y.lo, y.hi),
+        norm=LogNorm(1e3, 1e4),
+        cmap=theme.colours(uncertainty),
+        interpolation="none",
+        aspect=axes.get_aspect(),
+        zorder=1,
+    )
+    bar = figure.colorbar(drawn, cax=axes.inset_axes((1.02, 0, 0.022, 1)), extend="both", extendfrac=0.025)
+    bar.outline.set_visible(False)
+    _mark(bar, uncertainty, ground.area_unit, 1)
+    _fit(figure, axes)  # now the room for the image is known
+    if trim:
+        _trim(figure, axes)
+    room = drawn.get_window_extent()
+    # of a finer image, some pixels would not be drawn
+    picture = density_image(release, room.height, room.width, ground)
+    image = picture.error if uncertainty else picture.density
+    times = 1 if uncertainty or ground.unit is None else _readable(*limits(image))
+    drawn.set_data(image * times)
+    drawn.set_clim(*limits(image * times))
+    _mark(bar, uncertainty, ground.area_unit, times)
+    if np.isnan(image).all():
+        bar.ax.set_visible(False)
+        axes.text(0.5, 0.5, "Nothing can be told from empty.", transform=axes.transAxes, ha="center", zorder=6)
+    if cells:
+        _outline(axes, release, room.width, room.height, theme)
+
+
+def limits(image: Floats) -> tuple[float, float]:
+    """Of the colours."""
+    finite = image[np.isfinite(image) & (image > 0)]
+    low, high = np.quantile(finite, [0.02, 0.999]).tolist() if len(finite) else (1.0, 10.0)
+    return low, max(high, low * 10)
+
+
+def _readable(low: float, high: float) -> int:
+    """Of how many units of area densities are given, so that they are not all far below 1."""
+    middle = math.sqrt(low) * math.sqrt(high)
+    return next((times for times in (1, 100, 10_000) if middle * times >= 0.3), 1_000_000)
+
+
+def _fit(figure: Any, axes: Any) -> None:
+    figure.get_layout_engine().execute(figure)
+    axes.apply_aspect()
+
+
+def _trim(figure: Any, axes: Any) -> None:
+    wide, high = figure.get_size_inches()
+    room, used = axes.get_position(original=True), axes.get_position()
+    fitting = wide * (1 - room.width + used.width), high * (1 - room.height + used.height)
+    figure.set_size_inches(*np.maximum(fitting, LEAST_SIDE))
+    _fit(figure, axes)
+
+
+def _mark(bar: Any, uncertainty: bool, area_unit: str, times: int) -> None:
+    """Round numbers beside the colours, and what they are."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    decades = math.log10(bar.norm.vmax / bar.norm.vmin)
+    shown = _percent if uncertainty else _number
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    of = f"{times:,} {area_unit}" if times > 1 else area_unit
+    bar.set_label("standard error, part of the estimate" if uncertainty else f"estimated rows per {of}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.6f}".rstrip("0").rstrip(".") if 1e-5 < value < 1e8 else f"{value:g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def _label(axes: Any, ground: Ground) -> None:
+    """Degrees with their letters; other axes by name, and by unit if it is known."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    x, y = ground.domain.axes
+    if ground.lon_lat and min(x.hi - x.lo, y.hi - y.lo) > 1e-4:
+        for side, letters in ((axes.xaxis, "EW"), (axes.yaxis, "NS")):
+            side.set_major_locator(MaxNLocator(7, steps=[1, 1.5, 2, 3, 4.5, 5, 6, 10]))
+            side.set_major_formatter(FuncFormatter(lambda v, _, letters=letters: degrees(v, letters)))
+        return
+    unit = f" ({ground.unit})" if ground.unit else ""
+    axes.set(xlabel=f"{x.name}{unit}", ylabel=f"{y.name}{unit}")
+    if ground.unit:
+        for side in (axes.xaxis, axes.yaxis):
+            side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def degrees(value: float, letters: str) -> str:
+    value = float((value + 180) % 360 - 180 if abs(value) > 180 else value)
+    letter = "" if value in (0.0, -180.0, 180.0) else f" {letters[value < 0]}"
+    return f"{abs(round(value, 5)):g}°{letter}"
+
+
+def _scale_bar(axes: Any, ground: Ground, theme: Theme) -> None:
+    from matplotlib.patheffects import withStroke
+
+    a_unit = ground.length()
+    if a_unit is None:
+        return
+    x, y = ground.domain.axes
+    wide, high = x.hi - x.lo, y.hi - y.lo
+    most = 0.22 * wide * a_unit
+    power = 10 ** math.floor(math.log10(most))
+    length = max(step for step in (1, 2, 5) if step * power <= most) * power
+    name = f"{length:,g} km" if length >= 1 else f"{1000 * length:,.3g} m"
+    low, top = (math.cos(math.radians(end)) for end in (y.lo, y.hi)) if ground.lon_lat else (1.0, 1.0)
+    if ground.lon_lat and (abs(low / top - 1) > 0.05 if top > 0 else True):
+        name += f" at {degrees(round((y.lo + y.hi) / 2, 1), 'NS')}"
+    ends = x.lo + 0.03 * wide, x.lo + 0.03 * wide + length / a_unit
+    halo = [withStroke(linewidth=3.5, foreground=theme.paper, alpha=0.8)]
+    axes.plot(ends, [y.lo + 0.04 * high] * 2, color=theme.ink, lw=2, zorder=5, path_effects=halo, solid_capstyle="butt")
+    place = {"xy": (ends[0], y.lo + 0.04 * high), "xytext": (0, 4), "textcoords": "offset points"}
+    axes.annotate(name, fontsize=7, va="bottom", zorder=5, path_effects=halo, **place)
+
+
+def _outline(axes: Any, release: Release, wide: float, high: float, theme: Theme) -> None:
+    """The borders of all nodes that can be seen: those of leaves are among them."""
+    from matplotlib.collections import PolyCollection
+
+    tree, domain = release.estimates.tree, release.domain
+    pixels = (tree.hi - tree.lo) / domain.side * [wide, high]
+    seen = np.flatnonzero(np.all(pixels > 0, axis=1) & np.any(pixels >= LEAST_SEEN, axis=1))
+    (x0, x1), (y0, y1) = ((domain.edges(tree.lo[seen, a], a), domain.edges(tree.hi[seen, a], a)) for a in (0, 1))
+    corners = np.stack([[x0, y0], [x1, y0], [x1, y1], [x0, y1]]).transpose(2, 0, 1)
+    drawn = PolyCollection(list(corners), facecolors="none", edgecolors=theme.faint, linewidths=0.25, zorder=2.5)
+    drawn.set_rasterized(True)
+    axes.add_collection(drawn, autolim=False)
