@@ -21,7 +21,7 @@ from veilmap.cli import app
 from veilmap.curve import CurveTree
 from veilmap.estimate import QUANTUM, Near, estimate, least_squares, shrink
 from veilmap.estimate.shrink import EDGES
-from veilmap.estimate.whole import integers
+from veilmap.estimate.whole import nonnegative_estimates
 from veilmap.kernels import estimates as kernel
 from veilmap.kernels import neighbours
 from veilmap.method import METHODS
@@ -433,7 +433,7 @@ def test_whole_numbers_are_the_non_negative_estimates_rounded_down_or_up(kind):
     full = published(noisy, kind)
     non_negative = full.estimate.copy()
     kernel.project_down(noisy.tree.first_child, non_negative, full.subtree_variance)
-    whole = integers(full, True).estimate
+    whole = nonnegative_estimates(full, True, 1.0).estimate
     assert np.all((np.floor(non_negative - 1e-9) <= whole) & (whole <= np.ceil(non_negative + 1e-9)))
     assert not adds_up(noisy.tree, np.rint(non_negative))  # what a spreadsheet would do
 

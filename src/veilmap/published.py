@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,9 +18,10 @@ from veilmap.answer import Answerer, Answers
 from veilmap.domain import Domain
 from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
-from veilmap.estimate.whole import integers
+from veilmap.estimate.whole import nonnegative_estimates
 from veilmap.method import Estimate, Noise
 from veilmap.privacy import Privacy, must_be_text
+from veilmap.sample import draw
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +59,33 @@ class Release:
         method = {**self.method, "integers": True}
         if not self.consistent:
             method["estimate"] = Estimate.NONNEGATIVE.value
-        return replace(self, method=method, estimates=integers(self.estimates, self.consistent))
+        return replace(self, method=method, estimates=nonnegative_estimates(self.estimates, self.consistent, 1.0))
+
+    def sample(self, n: int | None = None, seed: int | None = None, integers: bool = False) -> pa.Table:
+        """Synthetic points: as many rows as asked for, one column an axis, in no order.
+
+        They are drawn from the estimates, with those below 0 made good by their neighbours, as dense inside a leaf as
+        the release says. This costs no privacy, and shows no one: a point is somewhere in a leaf, by chance. The
+        schema's metadata says so, and what the release promises.
+
+        Parameters
+        ----------
+        n
+            How many; as many as the release estimates that there are, if not given.
+        seed
+            Of the analyst, to draw the same points again. It has nothing to do with the noise of the release.
+        integers
+            Give every leaf exactly the whole number of points that ``integers()`` says.
+        """
+        columns = draw(self.domain, self.estimates, self.consistent, n, seed, integers)
+        about = {
+            "points": "synthetic, drawn from the estimates of a release",
+            "method": self.method["name"],
+            "domain": self.domain.to_json(),
+            "privacy": self.privacy.to_json(),
+        }
+        table = pa.table(columns, names=list(self.domain.names))
+        return table.replace_schema_metadata({"veilmap_sample": json.dumps(about, ensure_ascii=False)})
 
     @cached_property
     def nodes(self) -> pa.Table:

@@ -43,6 +43,8 @@ from veilmap.cli.pictures import EXAMPLE as PLOT_EXAMPLE
 from veilmap.cli.pictures import plot
 from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
+from veilmap.cli.sample import EXAMPLE as SAMPLE_EXAMPLE
+from veilmap.cli.sample import sample as sample_points
 from veilmap.cli.show import Format, print_csv, print_table, progress, say
 from veilmap.cli.spark import Engine, goes_to_spark, spark_points
 from veilmap.cli.sql import sql_points
@@ -389,6 +391,7 @@ app.add_typer(ledger.app, name="ledger", epilog=ledger.EXAMPLE)
 app.command(epilog=keys.KEY_EXAMPLE)(keys.key)
 app.command(epilog=keys.SIGN_EXAMPLE)(keys.sign)
 app.command(epilog=AUDIT_EXAMPLE)(audit)
+app.command("sample", epilog=SAMPLE_EXAMPLE)(sample_points)
 
 
 @app.command(epilog="Example: veilmap demo -o demo")

@@ -1,4 +1,4 @@
-"""Whole numbers, for people who must print a table."""
+"""Estimates of 0 or more, and whole numbers, for people who must print a table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from veilmap.estimate.nonnegative import nonnegative
 from veilmap.estimate.slopes import gentle
 
 
-def integers(nodes: Estimates, consistent: bool) -> Estimates:
-    """Whole numbers of 0 or more that add up: of each node, its non-negative estimate rounded down or up.
+def nonnegative_estimates(nodes: Estimates, consistent: bool, step: float) -> Estimates:
+    """Multiples of a step, 0 or more, that add up: of each node, its non-negative estimate rounded down or up.
 
     Noisy counts, which do not add up, give way to their least squares first. Slopes stay as far as density stays at 0
     or more.
@@ -18,6 +18,6 @@ def integers(nodes: Estimates, consistent: bool) -> Estimates:
     estimate, variance = nodes.estimate, nodes.subtree_variance
     if not consistent:
         estimate, variance = least_squares(nodes)
-    whole = nonnegative(nodes.tree, estimate, variance, 1.0)
-    slope = None if nodes.slope is None else gentle(whole, nodes.slope)
-    return replace(nodes, estimate=whole, subtree_variance=variance, slope=slope)
+    made = nonnegative(nodes.tree, estimate, variance, step)
+    slope = None if nodes.slope is None else gentle(made, nodes.slope)
+    return replace(nodes, estimate=made, subtree_variance=variance, slope=slope)

@@ -1,0 +1,54 @@
+"""`veilmap sample`: synthetic points in a file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilmap.cli.options import ReleaseArgument, must_have_folder
+from veilmap.cli.show import say
+from veilmap.errors import BadInput
+
+EXAMPLE = "Example: veilmap sample roads.parquet -n 100000 -o points.parquet --seed 7"
+ENDINGS = (".parquet", ".csv")
+
+
+def sample(
+    path: ReleaseArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .parquet or .csv.")],
+    number: Annotated[
+        int | None, typer.Option("--number", "-n", help="How many points; as many as are estimated when not given.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of your own, to draw the same points again.")] = None,
+    integers: Annotated[
+        bool, typer.Option("--integers", help="Give each leaf its whole number of points, as in tables.")
+    ] = False,
+) -> None:
+    """Draw synthetic points from a release: columns as its axes, for programs that take nothing else.
+
+    This costs no privacy, and no point is a person's: each is somewhere in a cell, by chance. Counts of them are less
+    accurate than those of veilmap query, and have no error bars.
+    """
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    import veilmap as vm
+    from veilmap.fileformat import put_in_place
+
+    if out.suffix.lower() not in ENDINGS:
+        raise BadInput(f"Points are written to .parquet or .csv, got {str(out)!r}: choose one of these endings.")
+    must_have_folder(out)
+    if out.exists() and path.exists() and out.samefile(path):
+        raise BadInput(f"{out} is the release, and would be lost: choose another name for the points.")
+    found = vm.load(path)
+    points, buffer = found.sample(number, seed, integers), io.BytesIO()
+    if out.suffix.lower() == ".csv":
+        pyarrow.csv.write_csv(points, buffer)
+    else:
+        pq.write_table(points, buffer, compression="zstd")
+    put_in_place(out, buffer.getvalue())
+    say(f"Wrote {out}: {points.num_rows:,} synthetic points.")
+    say(found.privacy.statement())
