@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +86,8 @@ class Server:
 
 
 @contextmanager
-def serving(release: vm.Release, **more: object) -> Iterator[Server]:
-    app = make_app(Explored(release, "homes.parquet", "0.1", "s", **more), FILES)  # type: ignore[arg-type]
+def serving(release: vm.Release, files: Mapping[str, bytes] = FILES, **more: object) -> Iterator[Server]:
+    app = make_app(Explored(release, "homes.parquet", "0.1", "s", **more), files)  # type: ignore[arg-type]
     config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False)
     server = uvicorn.Server(config)
     with serve.listening("127.0.0.1", None) as at:

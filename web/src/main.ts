@@ -158,7 +158,7 @@ function makeForm(): void {
   const row = document.createElement("p");
   row.className = "row";
   row.innerHTML = `<button type="submit">Count</button><button type="button" id="reset">Everywhere</button>
-    <label>Confidence <select id="sure"><option value="0.8">80 %</option><option value="0.9">90 %</option><option value="0.95" selected>95 %</option><option value="0.99">99 %</option></select></label>`;
+    <label><span class="unseen">Confidence</span> <select id="sure"><option value="0.8">80 %</option><option value="0.9">90 %</option><option value="0.95" selected>95 %</option><option value="0.99">99 %</option></select></label>`;
   form.append(table, row);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -271,11 +271,11 @@ function hasWebGL(): boolean {
   }
 }
 
-const place = (): address.Place => ({ view: map?.view() ?? null, box, zone });
+/** What is in the address stays there while the map is on its way. */
+const place = (): address.Place => ({ view: map ? map.view() : address.read(axes().length).view, box, zone });
 
 async function startMap(of: api.Drawn, view: address.View | null): Promise<void> {
   get("stage").hidden = false;
-  drawn = of.axes.map((name) => axes().findIndex((axis) => axis.name === name)) as [number, number];
   if (!hasWebGL()) {
     get("no-webgl").hidden = false;
     for (const id of ["tools", "credit", "map"]) get(id).hidden = true;
@@ -294,6 +294,10 @@ async function startMap(of: api.Drawn, view: address.View | null): Promise<void>
   });
   await made.ready();
   map = made;
+  made.showBox(box && corners(box));
+  if (info.zones) made.showZones({ type: "FeatureCollection", features: zones });
+  made.showZone(zone);
+  address.write(place());
   onTheme((now) => made.paint(now));
   get("draw").addEventListener("click", () => setDrawing(!made.drawing));
   get("view-box").addEventListener("click", () => setBox(withCorners(made.seen()), true));
@@ -304,7 +308,6 @@ async function startMap(of: api.Drawn, view: address.View | null): Promise<void>
   get("credit").hidden = base.features.length === 0;
   showLegend(of.legend);
   onTheme(() => showLegend(of.legend));
-  if (info.zones) made.showZones({ type: "FeatureCollection", features: zones });
 }
 
 function setDrawing(on: boolean): void {
@@ -314,11 +317,14 @@ function setDrawing(on: boolean): void {
 
 function showLegend({ low, high, unit, colours }: api.Legend): void {
   get("legend").hidden = false;
-  get("legend").querySelector("figcaption")!.textContent = `Points per ${unit}, log scale`;
+  let per = 1; // so that numbers are not all behind the point
+  while (unit === "km²" && low * per < 0.5 && per < 1e6) per *= 100;
+  const area = per > 1 ? `${per.toLocaleString("en")} ${unit}` : unit;
+  get("legend").querySelector("figcaption")!.textContent = `Points per ${area}, log scale`;
   get("ramp").style.background = `linear-gradient(to right, ${colours[theme()].join(", ")})`;
   const middle = Math.sqrt(low * high);
   get("ticks").replaceChildren(
-    ...[low, middle, high].map((value) => Object.assign(document.createElement("span"), { textContent: brief(value) })),
+    ...[low, middle, high].map((value) => Object.assign(document.createElement("span"), { textContent: brief(value * per) })),
   );
 }
 
@@ -336,6 +342,7 @@ async function start(): Promise<void> {
     get("alarm").hidden = false;
     get("alarm").querySelector("span")!.textContent = info.statement.replace(/^NOT PRIVATE\. /, "");
   }
+  if (info.map) drawn = info.map.axes.map((name) => axes().findIndex((axis) => axis.name === name)) as [number, number];
   makeForm();
   charts = axes().map(
     (axis, k) =>
@@ -356,8 +363,8 @@ async function start(): Promise<void> {
   get("keys").hidden = !info.map;
   if (info.zones) await loadZones();
   const said = address.read(axes().length);
+  restore(said); // people read the answer while the map is on its way
   if (info.map) await startMap(info.map, said.view);
-  restore(said);
   address.onChange(() => restore(address.read(axes().length)));
   document.body.dataset["ready"] = "yes";
 }

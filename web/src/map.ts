@@ -81,7 +81,7 @@ export class Map {
   }
 
   ready(): Promise<void> {
-    return new Promise((resolve) => this.map.once("load", () => resolve()));
+    return new Promise((resolve) => this.map.once("style.load", () => resolve()));
   }
 
   view(): View {
@@ -237,7 +237,7 @@ export class Map {
         { id: "zones", type: "fill", source: "zones", paint: { "fill-color": ink["zone"], "fill-opacity": 0 } },
         line("zone-lines", "zones", ink["zone"]!, 0.8),
         line("zone", "zones", ink["zone"]!, 3, { filter: ["==", ["id"], -1] }),
-        { id: "box", type: "fill", source: "box", paint: { "fill-color": ink["box"], "fill-opacity": 0.12 } },
+        { id: "box", type: "fill", source: "box", paint: { "fill-color": ink["box"], "fill-opacity": 0.08 } },
         line("box-line", "box", ink["box"]!, 2),
       ] as StyleSpecification["layers"],
     };
