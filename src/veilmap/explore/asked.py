@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +23,7 @@ MOST_POLYGONS = 1_000
 MOST_BINS = 500
 MOST_ITEMS = 10_000
 FEW_ITEMS = 1_000
+NUMBERS = {int, float}
 
 
 def record(body: bytes) -> dict[str, Any]:
@@ -58,8 +60,8 @@ def boxes(given: object, domain: Domain) -> list[Any]:
     rows = given if isinstance(given[0], list) else [given]
     if len(rows) > MOST_BOXES:
         raise TooLarge(f"A request asks for at most {MOST_BOXES:,} boxes, got {len(rows):,}: ask in several.")
-    numbers = all(type(n) in (int, float) for row in rows if isinstance(row, list) for n in row)
-    if not numbers or any(not isinstance(row, list) or len(row) != 2 * domain.dimensions for row in rows):
+    wide = {2 * domain.dimensions}
+    if set(map(type, rows)) != {list} or set(map(len, rows)) != wide or not set(map(type, chain(*rows))) <= NUMBERS:
         raise BadInput(f"Each box of this release is {2 * domain.dimensions} numbers: {order(domain)}.")
     return rows
 
@@ -74,7 +76,7 @@ def order(domain: Domain) -> str:
 
 
 def confidence(given: object) -> float:
-    if type(given) not in (int, float):
+    if type(given) not in NUMBERS:
         raise BadInput(f"A confidence is a number between 0 and 1, like 0.95; got {_kind(given)}.")
     return float(given)  # type: ignore[arg-type]
 
