@@ -297,6 +297,29 @@ def test_without_webgl_the_page_says_so_and_answers(chromium, server):
     context.close()
 
 
+def test_a_zone_is_clicked_or_chosen(chromium, tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="there is no geopandas: pip install 'veilmap[geo]'")
+    shapely = pytest.importorskip("shapely")
+    from veilmap.explore.zones import zones_of
+
+    release = private(released())
+    shapes = [shapely.box(-123, 47, -121, 48), shapely.box(-119, 36, -109, 43)]
+    geopandas.GeoDataFrame({"name": ["Sound", "Basin"]}, geometry=shapes, crs="EPSG:4326").to_file(
+        tmp_path / "zones.geojson"
+    )
+    zones = zones_of(release, tmp_path / "zones.geojson")
+    with serving(release, files=serve.built_files(), zones=zones) as running, Visit(chromium, running) as visit:
+        visit.page.select_option("#zone", label="Sound")
+        visit.wait_for([-123, 47, -121, 48])
+        assert visit.page.inner_text("#what") == "Sound"
+        assert "zone=0" in visit.hash()
+        visit.page.wait_for_timeout(500)
+        visit.page.click("#map canvas", position={"x": 315, "y": 280})
+        visit.page.wait_for_function("document.getElementById('what').textContent === 'Basin'")
+        assert visit.answer()["estimate"] == pytest.approx(release.count(shapes[1]).estimate[0])
+        visit.must_be_clean()
+
+
 def test_what_is_not_private_says_so_above_all(chromium):
     with fixed_entropy(7):
         release = vm.release(HOMES, WEST, epsilon=1, method="quad-opt", height=4)

@@ -26,17 +26,20 @@ from hypothesis import strategies as st
 import veilmap as vm
 from veilmap.errors import BadInput, MissingExtra
 from veilmap.testing import fixed_entropy
+from veilmap.zonefiles import count_zones, read_zones
 
 pytest.importorskip("starlette", reason="there is no starlette: pip install 'veilmap[explore]'")
 uvicorn = pytest.importorskip("uvicorn", reason="there is no uvicorn: pip install 'veilmap[explore]'")
 
 from veilmap.explore import asked, serve  # noqa: E402
-from veilmap.explore.app import Explored, make_app  # noqa: E402
+from veilmap.explore.app import make_app  # noqa: E402
 from veilmap.explore.base import base_map  # noqa: E402
 from veilmap.explore.cells import cells_of  # noqa: E402
+from veilmap.explore.explored import Explored  # noqa: E402
 from veilmap.explore.guard import Guard  # noqa: E402
 from veilmap.explore.plane import plane_of  # noqa: E402
 from veilmap.explore.shown import PIXELS, RAMPS, palette, shown  # noqa: E402
+from veilmap.explore.zones import zones_of  # noqa: E402
 
 RNG = np.random.default_rng(9)
 WEST = vm.Domain({"lon": (-125, -103), "lat": (31, 49)})
@@ -169,6 +172,60 @@ def test_the_description_is_openapi_and_every_path_of_it_is_there(server):
     jsonschema.validate(server.ask("/api/count", {"boxes": [[-123, 47, -121, 48]]}).json, schema)
 
 
+# Zones
+
+
+@pytest.fixture(scope="module")
+def zones(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two zones in a coordinate system that is not the release's."""
+    geopandas = pytest.importorskip("geopandas", reason="there is no geopandas: pip install 'veilmap[geo]'")
+    shapely = pytest.importorskip("shapely")
+    shapes = [shapely.box(-123, 47, -121, 48), shapely.Polygon([(-107, 34), (-106, 34), (-106.5, 36)])]
+    frame = geopandas.GeoDataFrame({"id": [5, 6], "Name": ["Sound", "Rio\n"]}, geometry=shapes, crs="EPSG:4326")
+    path = tmp_path_factory.mktemp("zones") / "zones.gpkg"
+    frame.to_crs("EPSG:3857").to_file(path)
+    return path
+
+
+def test_zones_are_counted_as_query_counts_them(zones):
+    release = released(vm.Domain({"lon": (-125, -103), "lat": (31, 49)}, crs="EPSG:4326"))
+    with serving(release, zones=zones_of(release, zones)) as running:
+        found = running.ask("/api/zones").json["features"]
+        again = running.ask("/api/count", {"zones": [1, 0], "confidence": 0.95}).json
+        assert running.ask("/api/info").json["zones"] is True
+        assert "from 0 to 1" in running.ask("/api/count", {"zones": [2]}).json["error"]
+        assert "from 0 to 1" in running.ask("/api/count", {"zones": [True]}).json["error"]
+        assert "1 to 1,000 numbers" in running.ask("/api/count", {"zones": []}).json["error"]
+    _, _, answers = count_zones(release, read_zones(zones))
+    assert [zone["properties"]["name"] for zone in found] == ["Sound", "Rio "]
+    for name in ("estimate", "stderr", "low", "high"):
+        assert [zone["properties"][name] for zone in found] == getattr(answers, name).tolist()
+        assert again[name] == getattr(answers, name).tolist()[::-1]
+    ring = np.array(found[0]["geometry"]["coordinates"][0])
+    assert ring.min(axis=0) == pytest.approx([-123, 47])
+
+
+def test_zones_without_names_are_numbered(zones, tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="there is no geopandas: pip install 'veilmap[geo]'")
+    frame = geopandas.read_file(zones).to_crs("EPSG:4326")
+    frame[["id", "geometry"]].to_file(tmp_path / "plain.geojson")
+    found = zones_of(released(), tmp_path / "plain.geojson").collection["features"]
+    assert [zone["properties"]["name"] for zone in found] == ["Zone 1", "Zone 2"]
+
+
+def test_polygons_are_counted_as_the_library_counts_them(server):
+    shapely = pytest.importorskip("shapely", reason="there is no shapely: pip install 'veilmap[geo]'")
+    shape = shapely.Polygon([(-123, 47), (-121, 47), (-122, 48.5)])
+    one = json.loads(shapely.to_geojson(shape))
+    asked_for = {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": one}] * 2}
+    found = server.ask("/api/count", {"polygons": asked_for}).json
+    assert found["estimate"] == [server.release.count([shape]).estimate[0]] * 2
+    crossed = {"type": "Polygon", "coordinates": [[[-123, 47], [-121, 48], [-121, 47], [-123, 48], [-123, 47]]]}
+    reply = server.ask("/api/count", {"polygons": crossed})
+    assert reply.status == 400
+    assert "Self-intersection" in reply.json["error"]
+
+
 # Tiles
 
 
@@ -218,7 +275,7 @@ def test_what_is_shown_holds_about_what_there_is():
     drawn = shown(release, plane)
     x = drawn.lo[:, 0] * 360 - 180, drawn.hi[:, 0] * 360 - 180
     y = [np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * v)))) for v in (drawn.hi[:, 1], drawn.lo[:, 1])]
-    held = (drawn.density * plane.areas(*x, *y)).sum()
+    held = (drawn.density * plane.ground.areas(np.stack([x[0], y[0]], axis=1), np.stack([x[1], y[1]], axis=1))).sum()
     assert held == pytest.approx(9000, rel=0.1)
 
 
@@ -269,7 +326,7 @@ def test_another_plane_is_drawn_as_it_is_with_the_base_map_in_it():
     pytest.importorskip("pyproj", reason="there is no pyproj: pip install 'veilmap[geo]'")
     domain = vm.Domain({"x": (1e5, 9e5), "y": (5e6, 6e6)}, crs="EPSG:32631")
     plane = plane_of(domain)
-    assert plane.area_unit == "km²"
+    assert plane.ground.area_unit == "km²"
     lines = json.loads(base_map(plane))["features"]
     coast = np.concatenate([np.array(line) for line in lines[0]["geometry"]["coordinates"]])
     assert len(coast) > 20
@@ -356,7 +413,7 @@ def test_gdal_reads_the_cells(server):
         ("/api/count", b'{"boxes": [[1' + b"0" * 5000 + b", 0, 1, 1]]}", 400, "not JSON"),
         ("/api/count", b"\xff\xfe\x00", 400, "not JSON"),
         ("/api/count", [1], 400, "got a list"),
-        ("/api/count", {}, 400, "either boxes or polygons"),
+        ("/api/count", {}, 400, "one of them"),
         ("/api/count", {"boxes": [], "confidence": 0.9}, 400, "one or more"),
         ("/api/count", {"boxes": [[1, 2, 3]]}, 400, "is 4 numbers: low lon, low lat"),
         ("/api/count", {"boxes": [["1", 2, 3, 4]]}, 400, "is 4 numbers"),
@@ -369,7 +426,9 @@ def test_gdal_reads_the_cells(server):
         ("/api/count", b" " * 2_000_001, 413, "at most 2,000,000 bytes"),
         ("/api/count", {"boxes": [[1, 2, 3, 4]], "confidence": 1}, 400, "between 0 and 1"),
         ("/api/count", {"boxes": [[1, 2, 3, 4]], "confidence": "0.9"}, 400, "got text"),
-        ("/api/count", {"boxes": [[1, 2, 3, 4]], "confidense": 0.9}, 400, "Did you mean 'confidence'?"),
+        ("/api/count", {"boxes": [[1, 2, 3, 4]], "confidense": 0.9}, 400, "Did you mean 'confidence'"),
+        ("/api/count", {"zones": [0]}, 400, "--zones"),
+        ("/api/count", {"boxes": [[1, 2, 3, 4]], "zones": [0]}, 400, "one of them"),
         ("/api/count", {"polygons": []}, 400, "got a list"),
         ("/api/count", {"polygons": {"type": "Point", "coordinates": [0, 0]}}, 400, "got 'Point'"),
         ("/api/count", {"polygons": {"type": "FeatureCollection"}}, 400, "list of features"),

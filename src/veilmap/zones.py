@@ -51,7 +51,7 @@ def checked_zones(asked: Any, domain: Domain) -> Zones:
         )
     geometry = getattr(asked, "geometry", asked)  # of a GeoDataFrame, the column that holds its zones
     if getattr(geometry, "crs", None) is not None and domain.crs is not None:
-        geometry = _reprojected(geometry, domain.crs)
+        geometry = reprojected(geometry, domain.crs)
     zones = np.asarray(geometry, dtype=object).ravel()
     with np.errstate(all="ignore"):  # GEOS makes numpy warn of NaN
         _must_be_polygons(shapely, zones)
@@ -89,7 +89,7 @@ def _must_be_polygons(shapely: Any, zones: NDArray[Any]) -> None:
         )
 
 
-def _reprojected(zones: Any, crs: str) -> Any:
+def reprojected(zones: Any, crs: str) -> Any:
     """Zones in the domain's coordinates, x before y: corner by corner, with straight lines between."""
     pyproj = need("pyproj", "geo", "Zones in another coordinate system")
     wanted = _said(

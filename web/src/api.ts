@@ -45,7 +45,7 @@ export const zones = (): Promise<GeoJSON.FeatureCollection> => ask("/api/zones")
 export const baseMap = (): Promise<GeoJSON.FeatureCollection> => ask("/basemap.json");
 
 export async function count(
-  where: { boxes: number[][] } | { polygons: GeoJSON.Geometry },
+  where: { boxes: number[][] } | { zones: number[] },
   confidence: number,
   signal: AbortSignal,
 ): Promise<Answer> {

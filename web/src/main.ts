@@ -38,7 +38,7 @@ async function ask(done: boolean): Promise<void> {
   const mine = (asking = new AbortController());
   const [of, name, sure] = [box ?? everywhere(), zone === null ? "" : zoneName(zone), confidence];
   try {
-    const where = zone === null ? { boxes: [of] } : { polygons: zones[zone]!.geometry };
+    const where = zone === null ? { boxes: [of] } : { zones: [zone] };
     const answer = await api.count(where, sure, mine.signal);
     if (mine !== asking) return;
     tell(answer, name);

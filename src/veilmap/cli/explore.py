@@ -22,6 +22,10 @@ def explore(
     zones: Annotated[
         Path | None, typer.Option("--zones", help="Zones to click on: GeoJSON, GeoPackage, Shapefile or GeoParquet.")
     ] = None,
+    layer: Annotated[str | None, typer.Option("--layer", help="Of --zones, where there are several.")] = None,
+    make_valid: Annotated[
+        bool, typer.Option("--make-valid", help="Mend zones whose borders cross themselves.")
+    ] = False,
     browse: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """A local web map: draw a box or pick a zone, see the count and its error.
@@ -31,6 +35,7 @@ def explore(
     import veilmap as vm
     from veilmap.explore.serve import explore as serve
     from veilmap.explore.serve import is_loopback
+    from veilmap.explore.zones import zones_of
 
     found = vm.load(path)
     if not found.privacy.private:
@@ -42,7 +47,7 @@ def explore(
         path.name,
         host,
         port,
-        zones,
+        None if zones is None else zones_of(found, zones, layer, make_valid),
         lambda url: say(f"Explore {path} at {url} (Ctrl-C ends it)."),
         browse,
     )

@@ -116,6 +116,15 @@ def _geometries(given: object) -> list[dict[str, Any]]:
     return [given]
 
 
+def numbers(given: object, most: int) -> list[int]:
+    """Of zones."""
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_POLYGONS:
+        raise BadInput(f"Zones are a list of 1 to {MOST_POLYGONS:,} numbers.")
+    if not all(type(k) is int and 0 <= k < most for k in given):
+        raise BadInput(f"The numbers of zones are whole, from 0 to {most - 1}.")
+    return given
+
+
 # What is typed in an address
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from veilmap import basemap
-from veilmap.explore.plane import Plane, known_system
+from veilmap.explore.plane import Plane
 
 EMPTY = b'{"type":"FeatureCollection","features":[]}'
 
@@ -18,14 +18,11 @@ def base_map(plane: Plane | None) -> bytes:
         return EMPTY
     if plane.globe:
         return basemap.geojson()
-    if known_system(plane.domain.crs) is None:
+    if (into := plane.ground.from_lon_lat()) is None:
         return EMPTY
-    from pyproj import Transformer
-
-    into = Transformer.from_crs("OGC:CRS84", plane.domain.crs, always_xy=True)
     (west, north), side = plane.origin, plane.side
     low, high = np.array([west, north - side]), np.array([west + side, north])
-    box = into.transform_bounds(west, north - side, west + side, north, 51, direction="INVERSE")
+    box = into.transform_bounds(*low, *high, 51, direction="INVERSE")
     if not np.all(np.isfinite(box)):
         return EMPTY
     if box[0] > box[2]:  # across 180°

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.answer import reach
-from veilmap.errors import BadInput, need
+from veilmap.errors import BadInput
 from veilmap.estimate import standard_errors
-from veilmap.explore.plane import Plane, known_system
+from veilmap.explore.plane import Plane
 from veilmap.published import Release
 
 Floats = NDArray[np.float64]
@@ -42,13 +42,12 @@ class Cells:
         """(leaves, 5, 2): longitudes and latitudes of the corners, counter-clockwise and closed."""
         tree, domain = self.release.estimates.tree, self.release.domain
         west, south, east, north = (
-            domain.edges(ends[self.leaves, a], a) for ends in (tree.lo, tree.hi) for a in self.plane.axes
+            domain.edges(ends[self.leaves, a], a) for ends in (tree.lo, tree.hi) for a in (0, 1)
         )
         x, y = np.stack([west, east, east, west, west], axis=1), np.stack([south, south, north, north, south], axis=1)
         if not self.plane.globe:
-            pyproj = need("pyproj", "geo", "Other programs are told places in degrees, and this")
-            to_degrees = pyproj.Transformer.from_crs(self.release.domain.crs, "OGC:CRS84", always_xy=True)
-            x, y = (np.asarray(part).reshape(x.shape) for part in to_degrees.transform(x.ravel(), y.ravel()))
+            degrees = self.plane.ground.from_lon_lat().transform(x.ravel(), y.ravel(), direction="INVERSE")
+            x, y = (np.asarray(part).reshape(x.shape) for part in degrees)
         return np.stack([x, y], axis=2)
 
     @cached_property
@@ -93,7 +92,7 @@ def cells_of(release: Release, plane: Plane | None) -> Cells:
     domain = release.domain
     if plane is None or domain.dimensions != 2:
         raise BadInput(f"Cells on a map need a release with two axes, this one has {domain.dimensions}.")
-    if not plane.globe and known_system(domain.crs) is None:
+    if not plane.globe and plane.ground.from_lon_lat() is None:
         raise BadInput(
             "Other programs are told places in degrees, and nobody knows where on the globe these axes lie: "
             "release with --crs, and install veilmap[geo]."

@@ -73,11 +73,12 @@ def description(domain: Domain, version: str) -> Record:
                 "type": "object",
                 "description": f"Instead of boxes: GeoJSON with at most {MOST_POLYGONS:,} polygons.",
             },
+            "zones": {"type": "array", "description": "Instead of boxes: numbers of the zones of /api/zones."},
             "confidence": {**confidence, "default": 0.95},
         },
     }
     post = {
-        **_get("Count points in many boxes, or in polygons.", schema=ANSWERS),
+        **_get("Count points in many boxes, in polygons, or in zones that were given.", schema=ANSWERS),
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": asked, "example": {"boxes": [example]}}},

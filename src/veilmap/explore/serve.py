@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from veilmap.errors import BadInput, MissingExtra, need
+from veilmap.explore.zones import Zones
 from veilmap.published import Release
 
 PORT = 8417
@@ -26,18 +26,18 @@ def explore(
     name: str,
     host: str = "127.0.0.1",
     port: int | None = None,
-    zones: str | Path | None = None,
+    zones: Zones | None = None,
     ready: Callable[[str], None] = lambda url: None,
     browse: bool = False,
 ) -> None:
     """Serve a release until someone interrupts; ``ready`` is told the address."""
     need("starlette", "explore", "Exploring a release")
     uvicorn = need("uvicorn", "explore", "Exploring a release")
-    from veilmap.explore.app import Explored, make_app
+    from veilmap.explore.app import make_app
+    from veilmap.explore.explored import Explored
 
     files = built_files()
-    found = None if zones is None else counted_zones(release, zones)
-    explored = Explored(release, name, version("veilmap"), secrets.token_hex(4), found)
+    explored = Explored(release, name, version("veilmap"), secrets.token_hex(4), zones)
     with listening(host, port) as at:
         url = f"http://{_in_address(host)}:{at.getsockname()[1]}/"
         config = uvicorn.Config(
@@ -102,8 +102,3 @@ def _in_address(host: str) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
-
-
-def counted_zones(release: Release, path: str | Path) -> dict[str, Any]:
-    """The zones of a file as GeoJSON in the release's plane, with counts."""
-    raise BadInput("Zones are not read yet.")

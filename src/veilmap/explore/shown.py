@@ -70,15 +70,12 @@ def shown(release: Release, plane: Plane) -> Shown:
         lo, hi = tree.lo[last] / domain.side, tree.hi[last] / domain.side
         held = density[last] * np.prod(hi - lo, axis=1)
     else:
-        lo, hi, held = _marginal(release, plane.axes)
-    axes = [domain.axes[a] for a in plane.axes]
-    order = list(plane.axes) if domain.dimensions == 2 else [0, 1]
-    (x0, x1), (y0, y1) = (
-        (axis.lo + (axis.hi - axis.lo) * lo[:, k], axis.lo + (axis.hi - axis.lo) * hi[:, k])
-        for axis, k in zip(axes, order, strict=True)
-    )
-    density = held / plane.areas(x0, x1, y0, y1)
-    places = np.stack([plane.east(x0), plane.south(y1)], axis=1), np.stack([plane.east(x1), plane.south(y0)], axis=1)
+        lo, hi, held = _marginal(release)
+    start, width = domain.lo[:2], (domain.hi - domain.lo)[:2]
+    low, high = start + width * lo, start + width * hi
+    density = held / plane.ground.areas(low, high)
+    (west, south), (east, north) = ((plane.east(ends[:, 0]), plane.south(ends[:, 1])) for ends in (low, high))
+    places = np.stack([west, north], axis=1), np.stack([east, south], axis=1)
     return Shown(*places, density, *_limits(density, held))
 
 
@@ -90,15 +87,14 @@ def _of_image(image: Floats) -> tuple[Floats, Floats, Floats]:
     return lo / size, (lo + 1) / size, image[y, x] / image.size
 
 
-def _marginal(release: Release, axes: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
+def _marginal(release: Release) -> tuple[Floats, Floats, Floats]:
     """Cells of a grid over two of many axes: the finest in which most of what there is can be told from empty."""
     domain = release.domain
     for cells in ROUGH:
         place = np.stack([a.ravel() for a in np.meshgrid(*[np.arange(cells)] * 2)], axis=1)
         lo, hi = np.tile(domain.lo, (len(place), 1)), np.tile(domain.hi, (len(place), 1))
-        width = (domain.hi - domain.lo)[list(axes)] / cells
-        lo[:, axes] = domain.lo[list(axes)] + width * place
-        hi[:, axes] = domain.lo[list(axes)] + width * (place + 1)
+        lo[:, :2] = domain.lo[:2] + (domain.hi - domain.lo)[:2] * (place / cells)
+        hi[:, :2] = domain.lo[:2] + (domain.hi - domain.lo)[:2] * ((place + 1) / cells)
         answers = release.count(np.hstack([lo, hi]))
         with np.errstate(divide="ignore", invalid="ignore"):
             sure = well_above(answers.estimate / answers.stderr)
