@@ -7,6 +7,7 @@ and what they say is added up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -14,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.kernels.counting import add_axis, find_cells, follow_cuts, follow_parts, tally, tally_grid, tally_parts
+from veilmap.kernels.counting import (
+    add_axis,
+    find_cells,
+    follow_cuts,
+    follow_parts,
+    pack_boxes,
+    tally,
+    tally_grid,
+    tally_parts,
+)
 from veilmap.kernels.curves import hilbert_keys
 from veilmap.tree import Flags, Ints, Parts, RegularTree, Tree, product
 
@@ -119,9 +129,16 @@ class Grids:
         return sum(self.sizes)
 
     def tally(self, cells: Cells, node: Ints, counts: NDArray[Any]) -> None:
-        start = np.cumsum([0, *self.sizes])
-        for parts, first in zip(self.parts, start, strict=False):
-            tally_grid(cells, np.array(parts), self.bits, counts[first:])
+        each = np.split(counts, np.cumsum(self.sizes)[:-1])
+
+        def one(parts: Parts, mine: NDArray[Any]) -> None:
+            tally_grid(cells, np.array(parts), self.bits, mine)
+
+        if len(cells[0]) <= ROWS_AT_ONCE:
+            list(map(one, self.parts, each))
+        else:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(one, self.parts, each))
 
 
 class Question(Protocol):
@@ -208,11 +225,9 @@ def floats(column: NDArray[np.generic]) -> NDArray[np.float64]:
 
 
 def packed(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
-    """All that ``part_of`` needs to know of each box, side by side in memory."""
+    """Boxes of nodes, as ``part_of`` takes them."""
     boxes = np.empty((len(parts), 2 + 3 * parts.shape[1]), np.int64)
-    boxes[:, 0], boxes[:, 1] = start, product(parts)
-    boxes[:, 2::3], boxes[:, 4::3] = tree.lo[nodes], parts
-    boxes[:, 3::3] = tree.hi[nodes] - tree.lo[nodes]
+    pack_boxes(tree.lo[nodes], tree.hi[nodes], parts, start, boxes)
     return boxes
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from veilmap.answer import Answerer, Errors
 from veilmap.domain import Domain
-from veilmap.estimate import Estimates, Learned
+from veilmap.estimate import Estimates
 from veilmap.estimate import estimate as estimated
 from veilmap.estimate.nodes import Borders
 from veilmap.intervals import USUAL, sides, spread_of
@@ -70,8 +70,7 @@ class Review:
             self.nodes = estimated(noisy, self.method)
         else:
             with ThreadPoolExecutor(1) as other:
-                learned = other.submit(Learned.of, noisy)  # while estimates are made
-                self.nodes = estimated(noisy, self.method, learned.result)
+                self.nodes = estimated(noisy, self.method, other)
         answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
         self.grids = tuple(asked(answerer, parts) for parts in grids(self.domain, self.nodes.tree.size))
         return tuple((grid.parts, grid.expected) for grid in self.grids)

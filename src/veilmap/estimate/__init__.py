@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 
@@ -16,8 +16,7 @@ from veilmap.estimate.nodes import Estimates as Estimates
 from veilmap.estimate.nonnegative import nonnegative
 from veilmap.estimate.shrink import shrink
 from veilmap.estimate.slopes import slopes
-from veilmap.estimate.uneven import Learned as Learned
-from veilmap.estimate.uneven import unevenness
+from veilmap.estimate.uneven import Learned, unevenness
 from veilmap.kernels import sweeps
 from veilmap.method import Estimate, Method, Noise
 from veilmap.tree import CutTree, Flags, RegularTree, Tree
@@ -46,14 +45,15 @@ def least_squares(
     return z, variance
 
 
-def estimate(noisy: NoisyTree, method: Method, learned: Callable[[], Learned] | None = None) -> Estimates:
-    """What the method publishes of its noisy counts; ``learned`` is asked, if given, when unevenness is."""
-    tree, own, near = noisy.tree, noisy.noise_variance, None
+def estimate(noisy: NoisyTree, method: Method, other: Executor | None = None) -> Estimates:
+    """What the method publishes of its noisy counts. Meanwhile ``other``, if given, learns how uneven leaves are."""
+    tree, own = noisy.tree, noisy.noise_variance
+    near = Near.of(tree) if method.estimate is Estimate.SHRINK else None
+    learned = None if other is None else other.submit(Learned.of, noisy).result
     if method.estimate is Estimate.NOISY_COUNTS:
         counts, variance = np.where(np.isfinite(own), noisy.noisy_count, np.nan), own  # none where not measured
-    elif method.estimate is Estimate.SHRINK:
+    elif near is not None:
         counts, variance = least_squares(noisy, fair_counts(tree, noisy.noisy_count, own))
-        near = Near.of(tree)
         shrink(tree, near, noisy.noisy_count, own, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
     else:
         counts, variance = least_squares(noisy)

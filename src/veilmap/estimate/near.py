@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +30,16 @@ class Near:
         volume, nodes = np.empty(tree.size), np.empty((tree.size, 2 * axes), np.int32)
         neighbours.measure_boxes(tree.lo, tree.hi, volume)
         larger = 2 ** (axes / 2)  # half as wide again, nearly, along every axis
-        shape = np.zeros((tree.size, axes), np.int32)
-        neighbours.find_neighbours(tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape, nodes)
+        shape = np.empty((tree.size, axes), np.int32)
+        neighbours.find_shapes(tree.first_child, tree.lo, tree.hi, shape)
+        find = partial(
+            neighbours.find_neighbours, tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape
+        )
+        nodes[0] = neighbours.NOBODY
+        with ThreadPoolExecutor(2) as pool:
+            for above, below in zip(map(tree.level, range(tree.height)), tree.level_start[2:], strict=True):
+                half = int(np.searchsorted(tree.first_child, (above.stop + below) // 2))  # of the nodes below
+                list(pool.map(partial(find, nodes), (above.start, half), (half, above.stop)))
         return cls(volume, nodes)
 
     def density(self, estimate: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -142,7 +143,13 @@ def unevenness(full: Estimates, kept: Estimates, learned: Callable[[], Learned] 
         POWERS,
         company,
     )
-    kernel.unevenness(*where, *known.seen.counts, LOGISTIC, *how, out)  # type: ignore[arg-type]
+    half = int(np.searchsorted(kept.tree.first_child, len(out) // 2))
+
+    def work(begin: int, end: int) -> None:
+        kernel.unevenness(*where, *known.seen.counts, LOGISTIC, *how, begin, end, out)  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(2) as pool:  # of one half of the leaves, and of the other
+        list(pool.map(work, (-1, half), (half, len(out))))
     return out
 
 

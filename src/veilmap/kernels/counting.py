@@ -84,6 +84,18 @@ def split_boxes(lo: Ints, hi: Ints, parts: Ints, low: Ints, high: Ints) -> None:
 
 
 @njit(cache=True, nogil=True)
+def pack_boxes(lo: Ints, hi: Ints, parts: Ints, start: Ints, boxes: Ints) -> None:
+    """All that ``part_of`` needs to know of each box, side by side in memory."""
+    for j in range(len(boxes)):
+        boxes[j, 0], boxes[j, 1] = start[j], 1
+        for axis in range(parts.shape[1]):
+            boxes[j, 1] *= parts[j, axis]
+            boxes[j, 2 + 3 * axis] = lo[j, axis]
+            boxes[j, 3 + 3 * axis] = hi[j, axis] - lo[j, axis]
+            boxes[j, 4 + 3 * axis] = parts[j, axis]
+
+
+@njit(cache=True, nogil=True)
 def sum_children(first_child: Ints, counts: Ints, leaves_from: int) -> None:
     """Add to every node before ``leaves_from`` what its children have, last node first."""
     for v in range(leaves_from - 1, -1, -1):

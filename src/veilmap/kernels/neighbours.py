@@ -83,21 +83,36 @@ def descend(
 
 
 @njit(cache=True, nogil=True)
+def find_shapes(first_child: Ints, lo: Ints, hi: Ints, out: Small) -> None:
+    """``shape_of`` the children of each node; 0s where there are none."""
+    out[:] = 0
+    for u in range(len(out)):
+        if first_child[u] < first_child[u + 1]:
+            shape_of(first_child[u], first_child[u + 1], lo, hi, out[u])
+
+
+@njit(cache=True, nogil=True)
 def find_neighbours(
-    first_child: Ints, parent: Ints, lo: Ints, hi: Ints, volume: Floats, larger: float, shape: Small, out: Small
+    first_child: Ints,
+    parent: Ints,
+    lo: Ints,
+    hi: Ints,
+    volume: Floats,
+    larger: float,
+    shape: Small,
+    out: Small,
+    begin: int,
+    end: int,
 ) -> None:
-    """Of each node, for each axis: the nodes that hold the places one width before and behind its middle.
+    """Of children of the nodes from ``begin`` to ``end``, for each axis: the nodes that hold the places one width
+    before and behind their middles.
 
     A neighbour is a leaf, or the first node on the way to one that is at most ``larger`` times the node. Outside the
-    domain there is NOBODY. ``shape`` begins as zeros.
+    domain there is NOBODY. The neighbours of the nodes themselves are there already.
     """
     axes = lo.shape[1]
     place = np.empty(axes, np.int64)
-    for u in range(len(volume)):
-        if first_child[u] < first_child[u + 1]:
-            shape_of(first_child[u], first_child[u + 1], lo, hi, shape[u])
-    out[0, :] = NOBODY
-    for u in range(len(volume)):
+    for u in range(begin, end):
         a, b = first_child[u], first_child[u + 1]
         for v in range(a, b):
             small = larger * volume[v]

@@ -427,16 +427,19 @@ def unevenness(
     weight: Floats,
     powers: Floats,
     company: float,
+    begin: int,
+    end: int,
     out: Floats,
 ) -> None:
     """q = mean + company · correlation · (square − mean), less what slopes explain, of leaves, as ``stepped``.
 
     ``kept_child`` is the tree that is published, ``kept`` which node of the whole tree each of its nodes is, or nothing
-    where it is the whole tree. ``explained`` is one number a node, or none at all. q is 0 at inner nodes.
+    where it is the whole tree. ``explained`` is one number a node, or none at all. q is 0 at inner nodes. Written
+    are the children of nodes from ``begin`` to ``end``; -1 is nothing, whose child is the root.
     """
     low, high, by = scale[2], scale[3], (weight[2], weight[3], weight[4])
     size, noise, prior, usual, content, odds, s = -1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for i in range(-1, len(out)):  # -1: nothing, whose child is the root
+    for i in range(begin, end):
         if i >= 0 and kept_child[i] == kept_child[i + 1]:
             continue
         p = -1 if i < 0 else kept[i] if len(kept) else i

@@ -172,7 +172,7 @@ def likeness(tree: Tree, counts: Floats, sharp: Floats, spend: Ints, left: Ints)
     first = tree.first_child[above.start : above.stop + 1] - newest.start
     add_contrasts(first, tree.lo[newest], tree.hi[newest], counts, noise, pairs, unlike)
     usual = np.maximum((unlike + LEARNED * ALIKE) / (pairs + LEARNED), 0.001)
-    size = np.clip((usual / ALIKE) ** -LOCAL, 0.05, 20)[kind]
+    size = np.clip((usual / ALIKE) ** -LOCAL, 0.05, 20)
     weight = np.where(left > 0, np.maximum(counts, 0), 0)
-    middle = float((weight * np.log(size)).sum() / max(float(weight.sum()), 1e-9))
-    return np.clip(size / math.exp(middle), 1 / FURTHEST, FURTHEST)
+    middle = float((weight * np.log(size)[kind]).sum() / max(float(weight.sum()), 1e-9))
+    return np.asarray(np.clip(size / math.exp(middle), 1 / FURTHEST, FURTHEST)[kind])

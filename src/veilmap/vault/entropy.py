@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,6 @@ class RandomBits:
 
     def words(self, shape: int | tuple[int, ...], kind: str) -> NDArray[Any]:
         """Uniform integers of a type like ``<u2`` or ``<i8``."""
-        size = int(np.prod(shape)) * np.dtype(kind).itemsize
+        size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(kind).itemsize
         out = self._stream.update(bytes(size))
         return np.frombuffer(out, dtype=kind).reshape(shape)

@@ -118,6 +118,7 @@ def _measure(
     streams = not points.has_units and (stages == 1 or (stages is not None and points.again))
     noisy, spread, paid = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)  # by node
     grain: Fraction | None = None  # what prices of single nodes are multiples of
+    dearest = 0  # so many of them has any path come to cost
     misses: tuple[tuple[int, float], ...] = ()  # what a check has found: the last thing that is asked
     open_for: int | None = get_ident()  # the thread that may ask
     if not price.private:
@@ -320,7 +321,7 @@ def _measure(
 
     def count_each(nodes: Ints, grains: Ints, one: Fraction) -> Ints:
         """Every path pays for its own nodes: the ledger, for what the dearest path has come to cost."""
-        nonlocal grain, paid
+        nonlocal grain, paid, dearest
         room_for(tree.size)
         if grain not in (None, one):
             raise BadInput("The prices of single nodes are multiples of one and the same price.")
@@ -334,12 +335,13 @@ def _measure(
         _must_be_uncounted(nodes, spread, "A node")
         after = paid.copy()
         after[nodes] = grains
-        dearer = int(_along_paths(tree, after).max() - _along_paths(tree, paid).max())
+        dearer = int(_along_paths(tree, after).max()) - dearest
         if dearer:
             ledger.charge("counts of nodes, each at its own price", price.mechanism, dearer * one)
-        grain, paid = one, after
-        for times in np.flatnonzero(np.bincount(grains)).tolist():
-            publish(nodes[grains == times], times * one)
+        grain, paid, dearest = one, after, dearest + dearer
+        order, many = np.argsort(grains.astype(np.int16), kind="stable"), np.bincount(grains)
+        for times, last in zip(np.flatnonzero(many).tolist(), np.cumsum(many)[many > 0].tolist(), strict=True):
+            publish(nodes[order[last - many[times] : last]], times * one)
         return noisy[nodes].copy()
 
     def released() -> NoisyTree:

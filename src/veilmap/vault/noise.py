@@ -26,6 +26,7 @@ from veilmap.errors import BadInput
 from veilmap.vault.entropy import Keys, RandomBits
 
 Bounds: TypeAlias = tuple[Fraction, Fraction]
+Words: TypeAlias = NDArray[np.uint16]
 
 BLOCK = 1 << 17  # draws that share one key
 FIRST, MORE = 16, 64  # bits compared at first, and then
@@ -85,11 +86,23 @@ def _probabilities(epsilon: Fraction) -> tuple[Probability, ...]:
     return (Probability(partial(_zero, epsilon)), *digits, Probability(partial(_tail, epsilon, count)))
 
 
+@lru_cache(maxsize=256)
+def _first_digits(probabilities: tuple[Probability, ...]) -> Words:
+    return np.array([p.digits(FIRST) for p in probabilities], np.uint16)
+
+
 @njit(cache=True, nogil=True)
-def _compare(words: NDArray[np.uint16], first: NDArray[np.uint16], signs: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Z from 16-bit comparisons, one row of ``words`` for Z = 0, for each digit, and for the tail."""
+def _compare(words: Words, first: Words, signs: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Z from 16-bit comparisons, one row of ``words`` for Z = 0, for each digit, and for the tail.
+
+    Beside it, which draws have a comparison that 16 bits left open, or a digit beyond the last.
+    """
     rows, n = words.shape
-    z = np.zeros(n, np.int64)
+    z, unsure = np.zeros(n, np.int64), words[-1] < first[-1]
+    for j in range(rows):
+        threshold = first[j]
+        for i in range(n):
+            unsure[i] |= words[j, i] == threshold
     for j in range(rows - 2):
         threshold = first[j + 1]
         for i in range(n):
@@ -97,7 +110,7 @@ def _compare(words: NDArray[np.uint16], first: NDArray[np.uint16], signs: NDArra
     for i in range(n):
         sign = 1 - 2 * np.int64(signs[i] & 1)
         z[i] = sign * (z[i] + 1) * np.int64(words[0, i] >= first[0])
-    return z
+    return z, unsure
 
 
 def _refine(p: Probability, bits: RandomBits, seen: int) -> bool:
@@ -121,20 +134,18 @@ def _draw(probabilities: tuple[Probability, ...], n: int, key: bytes) -> NDArray
     bits = RandomBits(key)
     words = bits.words((len(probabilities), n), "<u2")
     signs = bits.words(n, "<u1")
-    first = np.array([p.digits(FIRST) for p in probabilities], np.uint16)
-    z = _compare(words, first, signs)
-    # Draws with a comparison that 16 bits left open, or with a digit beyond the last, are made one by one.
-    undecided = (words == first[:, None]).any(axis=0) | (words[-1] <= first[-1])
-    for i in np.flatnonzero(undecided):
+    first = _first_digits(probabilities)
+    z, unsure = _compare(words, first, signs)
+    for i in np.flatnonzero(unsure):  # made one by one
         z[i] = _draw_slowly(probabilities, words[:, i], signs[i], first, bits)
     return z
 
 
 def _draw_slowly(
     probabilities: tuple[Probability, ...],
-    words: NDArray[np.uint16],
+    words: Words,
     sign: np.uint8,
-    first: NDArray[np.uint16],
+    first: Words,
     bits: RandomBits,
 ) -> int:
     """The same draw, with every comparison carried to its end."""
