@@ -17,8 +17,10 @@ PLACE = Path(".fuzz")
 TARGETS = (
     "domain", "options", "method", "boxes", "box_values", "box_text", "zones", "zone_file",
     "release_file", "release_parts", "csv", "parquet", "wkb", "geo_metadata", "handshake",
+    "http_body", "http_query", "http_headers",
 )  # fmt: skip
 MOST_BYTES = {"domain": 200, "options": 400, "boxes": 400, "box_text": 1000, "csv": 2000, "wkb": 500}
+MOST_BYTES |= {"http_body": 2000, "http_query": 200, "http_headers": 200}
 SECONDS_A_CASE, MOST_MEGABYTES = 5, 2048
 
 

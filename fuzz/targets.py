@@ -1,7 +1,7 @@
 """One small function a reader: any bytes go in, and nothing but veilmap's own errors may come out.
 
 Errors must be one printable sentence, answers finite numbers, and no library may warn. Readers that are still to come
-(HTTP requests) get their targets here: a function with ``@target`` and a few seeds.
+get their targets here: a function with ``@target`` and a few seeds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +34,8 @@ from veilmap.cli.zones import print_zones
 from veilmap.engines import open_points
 from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
 from veilmap.errors import BadInput, VeilmapError
+from veilmap.explore import asked
+from veilmap.explore.guard import Guard
 from veilmap.matching import parties
 from veilmap.matching.blocks import read_blocks
 from veilmap.matching.rule import Rule
@@ -233,6 +237,64 @@ def zone_file(data: bytes) -> None:
             assert set(added) <= set(counted.columns)
             with redirect_stdout(io.StringIO()):
                 print_zones(counted, added, answers, True, Format.JSON)
+
+
+# Requests over HTTP
+
+
+@target(
+    lambda: [
+        b'{"boxes": [[0, -1, 4, 1], [1, 0, 2, 0.5]], "confidence": 0.9}',
+        b'{"boxes": [0, -1, 4, 1]}',
+        b'{"polygons": {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}}',
+        b'{"polygons": {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": '
+        b'{"type": "MultiPolygon", "coordinates": [[[[0, 0], [3, 0], [1, 1], [0, 0]]]]}}]}}',
+        b'{"zones": [0, 2]}',
+    ],
+    is_json=True,
+)
+def http_body(data: bytes) -> None:
+    """What /api/count is sent."""
+    found = asked.record(data)
+    asked.only(found, "boxes", "polygons", "zones", "confidence")
+    sure = asked.confidence(found.get("confidence", 0.95))
+    if "boxes" in found:
+        must_answer(releases()[1], asked.boxes(found["boxes"], PLANE), sure)
+    if "polygons" in found:
+        must_answer(releases()[0], asked.polygons(found["polygons"]), sure)
+    if "zones" in found:
+        assert all(0 <= zone < 3 for zone in asked.numbers(found["zones"], 3))
+
+
+@target(lambda: [b"box=0,-1,4,1&confidence=0.5", b"axis=x&bins=7", b"bbox=1,2,3,4&limit=5", b"tile=3/1/2/dark"])
+def http_query(data: bytes) -> None:
+    """What is typed in an address."""
+    for name, value in parse_qsl(text(data)):
+        if name == "box":
+            must_answer(releases()[0], asked.typed_boxes([value], PLANE))
+        elif name == "bbox":
+            west, _, east, _ = asked.bounds(value)
+            assert np.isfinite([west, east]).all()
+        elif name == "axis":
+            assert asked.axis(value, PLANE) in (0, 1)
+        elif name == "tile" and value.count("/") == 3:
+            zoom, x, y, _ = asked.tile(*value.split("/"))
+            assert max(x, y) < 2**zoom
+        elif name == "confidence":
+            must_answer(releases()[0], [0, -1, 4, 1], asked.number(value, "A confidence"))
+        else:
+            assert 0 <= asked.whole(value, "A number", 0, 500) <= 500
+
+
+@target(lambda: [b"127.0.0.1:8417\nhttp://127.0.0.1:8417", b"localhost", b"[::1]:80\nnull", b"evil.example"])
+def http_headers(data: bytes) -> None:
+    """Host and Origin: only an address or localhost is let in, and only from its own page."""
+    host, *origins = data.split(b"\n")
+    let_in = Guard(None, "127.0.0.1")._fault([(b"host", host), *((b"origin", one) for one in origins)]) is None
+    if let_in:
+        name = host.decode("latin-1").lower()
+        assert re.fullmatch(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", name), host
+        assert all(one.decode("latin-1").lower() == f"http://{name}" for one in origins), data
 
 
 # Release files
