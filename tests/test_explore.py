@@ -141,6 +141,9 @@ def test_a_histogram_adds_up_to_its_box(server):
     found = server.ask("/api/histogram?axis=lat&bins=7&box=-123,40,-121,41").json
     assert len(found["edges"]) == 8
     assert sum(found["estimate"]) == pytest.approx(server.release.count([-123, 31, -121, 49]).estimate[0])
+    part = server.ask("/api/histogram?axis=lat&bins=2&from=47&to=48").json
+    assert part["edges"] == [47, 47.5, 48]
+    assert part["estimate"][0] == server.release.count([-125, 47, -103, 47.5]).estimate[0]
 
 
 def test_the_page_and_its_files_come_with_a_policy(server):
@@ -444,6 +447,9 @@ def test_gdal_reads_the_cells(server):
         ("/api/histogram?axis=lo", None, 400, "Did you mean 'lon'"),
         ("/api/histogram?axis=lon&bins=0", None, 400, "from 1 to 500"),
         ("/api/histogram?axis=lon&bins=1e9", None, 400, "from 1 to 500"),
+        ("/api/histogram?axis=lon&from=x", None, 400, "is a number"),
+        ("/api/histogram?axis=lon&from=-104&to=-110", None, 400, "from a lower to a higher place in -125 to -103"),
+        ("/api/histogram?axis=lon&from=nan", None, 400, "from a lower to a higher"),
         ("/tiles/23/0/0.png", None, 400, "from 0 to 22"),
         ("/tiles/1/2/0.png", None, 400, "from 0 to 1"),
         ("/tiles/-1/0/0.png", None, 400, "from 0 to 22"),

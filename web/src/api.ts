@@ -54,7 +54,14 @@ export async function count(
   return { estimate: found.estimate[0]!, stderr: found.stderr[0]!, low: found.low[0]!, high: found.high[0]! };
 }
 
-export function histogram(axis: string, bins: number, box: number[], confidence: number): Promise<Histogram> {
-  const query = new URLSearchParams({ axis, bins: `${bins}`, box: box.join(","), confidence: `${confidence}` });
+export function histogram(
+  axis: string,
+  bins: number,
+  box: number[],
+  [from, to]: [number, number],
+  confidence: number,
+): Promise<Histogram> {
+  const asked = { axis, bins, box: box.join(","), from, to, confidence };
+  const query = new URLSearchParams(Object.entries(asked).map(([name, value]) => [name, `${value}`]));
   return ask(`/api/histogram?${query}`);
 }

@@ -22,6 +22,7 @@ export class Chart {
   private readonly told = document.createElement("output");
   private data: Histogram | null = null;
   private range: [number, number];
+  part: [number, number]; // of the axis, that is drawn
   private at: number | null = null;
   private width = 320;
 
@@ -29,7 +30,7 @@ export class Chart {
     private readonly axis: Axis,
     private readonly changed: (low: number, high: number, done: boolean) => void,
   ) {
-    this.range = [axis.lo, axis.hi];
+    this.range = this.part = [axis.lo, axis.hi];
     const caption = document.createElement("figcaption");
     caption.textContent = axis.name;
     const held = document.createElement("div");
@@ -51,6 +52,14 @@ export class Chart {
     return Math.max(12, Math.min(120, Math.round((this.width - LEFT - RIGHT) / 5)));
   }
 
+  /** Draw the whole axis, or what is near a range that would be narrow on it. */
+  look([low, high]: [number, number]): void {
+    const { lo, hi } = this.axis;
+    const size = high - low;
+    const narrow = size > 0 && size < (hi - lo) / 5;
+    this.part = narrow ? [Math.max(lo, low - size), Math.min(hi, high + size)] : [lo, hi];
+  }
+
   show(data: Histogram | null, range: [number, number]): void {
     this.data = data ?? this.data;
     this.range = range;
@@ -58,13 +67,20 @@ export class Chart {
   }
 
   private x(value: number): number {
-    return LEFT + ((value - this.axis.lo) / (this.axis.hi - this.axis.lo)) * (this.width - LEFT - RIGHT);
+    const [lo, hi] = this.drawn();
+    return LEFT + ((value - lo) / (hi - lo)) * (this.width - LEFT - RIGHT);
   }
 
   private value(x: number): number {
-    const step = stepFor((this.axis.hi - this.axis.lo) / (this.width - LEFT - RIGHT));
-    const raw = this.axis.lo + ((x - LEFT) / (this.width - LEFT - RIGHT)) * (this.axis.hi - this.axis.lo);
+    const [lo, hi] = this.drawn();
+    const step = stepFor((hi - lo) / (this.width - LEFT - RIGHT));
+    const raw = lo + ((x - LEFT) / (this.width - LEFT - RIGHT)) * (hi - lo);
     return Math.min(this.axis.hi, Math.max(this.axis.lo, roundTo(raw, step)));
+  }
+
+  /** What the bars are of: the part to draw may be on its way. */
+  private drawn(): [number, number] {
+    return this.data ? [this.data.edges[0]!, this.data.edges.at(-1)!] : this.part;
   }
 
   private draw(): void {
@@ -72,11 +88,12 @@ export class Chart {
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     svg.replaceChildren();
     const floor = HEIGHT - BOTTOM;
-    const whole = this.range[0] <= this.axis.lo && this.range[1] >= this.axis.hi;
-    const [from, to] = this.range.map((value) => this.x(Math.min(this.axis.hi, Math.max(this.axis.lo, value))));
+    const [lo, hi] = this.drawn();
+    const whole = this.range[0] <= lo && this.range[1] >= hi;
+    const [from, to] = this.range.map((value) => this.x(Math.min(hi, Math.max(lo, value))));
     if (!whole) svg.append(shape("rect", { class: "range", x: from!, y: TOP, width: Math.max(1, to! - from!), height: floor - TOP }));
     svg.append(shape("line", { class: "ground", x1: LEFT, x2: width - RIGHT, y1: floor, y2: floor }));
-    for (const tick of ticks(this.axis.lo, this.axis.hi, width < 420 ? 4 : 8)) {
+    for (const tick of ticks(lo, hi, width < 420 ? 4 : 8)) {
       svg.append(shape("text", { x: this.x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, signed(tick, 6)));
     }
     if (!data) return;

@@ -74,14 +74,17 @@ function fault(sentence: string): void {
 
 let charting: ReturnType<typeof setTimeout> | undefined;
 
-function redrawCharts(): void {
+function redrawCharts(done: boolean): void {
   const of = box ?? everywhere();
   const range = (k: number): [number, number] => [of[k]!, of[k + axes().length]!];
   charts.forEach((chart, k) => chart.show(null, range(k)));
+  if (done) charts.forEach((chart, k) => chart.look(range(k)));
   clearTimeout(charting);
   charting = setTimeout(async () => {
     try {
-      const found = await Promise.all(charts.map((chart, k) => api.histogram(axes()[k]!.name, chart.bins, of, confidence)));
+      const found = await Promise.all(
+        charts.map((chart, k) => api.histogram(axes()[k]!.name, chart.bins, of, chart.part, confidence)),
+      );
       if (of.join() === (box ?? everywhere()).join()) charts.forEach((chart, k) => chart.show(found[k]!, range(k)));
     } catch (error) {
       if (error instanceof api.Refused) fault(error.message);
@@ -98,7 +101,7 @@ function setBox(next: number[] | null, done: boolean): void {
   map?.showBox(next && corners(next));
   if (done) address.write(place());
   void ask(done);
-  redrawCharts();
+  redrawCharts(done);
 }
 
 function corners(of: number[]): { low: [number, number]; high: [number, number] } {
@@ -171,7 +174,7 @@ function makeForm(): void {
   get("sure").addEventListener("change", () => {
     confidence = Number(get<HTMLSelectElement>("sure").value);
     void ask(true);
-    redrawCharts();
+    redrawCharts(true);
   });
 }
 
@@ -204,7 +207,7 @@ function setZone(next: number | null, done: boolean): void {
     box = null;
     fillForm();
     map?.showBox(null);
-    redrawCharts();
+    redrawCharts(true);
   }
   address.write(place());
   void ask(true);

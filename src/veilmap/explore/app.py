@@ -118,12 +118,12 @@ def counting(explored: Explored) -> list[Route]:
 
     async def histogram(request: Request) -> Response:
         query = request.query_params
-        asked.only(query, "axis", "bins", "box", "confidence")
+        asked.only(query, "axis", "bins", "box", "from", "to", "confidence")
         axis = asked.axis(query.get("axis", ""), domain)
         bins = asked.whole(query.get("bins", "60"), "A number of bins", 1, asked.MOST_BINS)
         texts = query.getlist("box") or [",".join(map(repr, [*domain.lo.tolist(), *domain.hi.tolist()]))]
         boxes = np.repeat(np.array(asked.typed_boxes(texts[:1], domain), np.float64), bins, axis=0)
-        edges = np.linspace(domain.axes[axis].lo, domain.axes[axis].hi, bins + 1)
+        edges = np.linspace(*asked.ends(query.get("from"), query.get("to"), domain.axes[axis]), bins + 1)
         boxes[:, axis], boxes[:, axis + domain.dimensions] = edges[:-1], edges[1:]
         more = {"axis": domain.names[axis], "edges": edges.tolist()}
         return await run_in_threadpool(lambda: reply(release.count(boxes, sureness(request)), **more))

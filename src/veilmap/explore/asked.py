@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.domain import Domain
+from veilmap.domain import Axis, Domain
 from veilmap.errors import BadInput, TooLarge, near_misses, need
 from veilmap.explore.shown import MOST_ZOOM, RAMPS
 
@@ -76,9 +76,10 @@ def order(domain: Domain) -> str:
 
 
 def confidence(given: object) -> float:
-    if type(given) not in NUMBERS:
-        raise BadInput(f"A confidence is a number between 0 and 1, like 0.95; got {_kind(given)}.")
-    return float(given)  # type: ignore[arg-type]
+    if not isinstance(given, float) or not 0 < given < 1:
+        got = given if isinstance(given, float) else _kind(given)
+        raise BadInput(f"A confidence is a number between 0 and 1, like 0.95; got {got}.")
+    return given
 
 
 def polygons(given: object) -> Any:
@@ -145,6 +146,15 @@ def axis(text: str, domain: Domain) -> int:
     if text not in domain.names:
         raise BadInput(f"This release has no axis {text[:40]!r}. {near_misses(text[:40], domain.names)}")
     return domain.names.index(text)
+
+
+def ends(low: str | None, high: str | None, of: Axis) -> tuple[float, float]:
+    """Of a part of an axis; all of it where none are given."""
+    start = of.lo if low is None else number(low, "The start of a histogram")
+    stop = of.hi if high is None else number(high, "The end of a histogram")
+    if not of.lo <= start < stop <= of.hi:
+        raise BadInput(f"A histogram along {of.name} goes from a lower to a higher place in {of.lo:g} to {of.hi:g}.")
+    return start, stop
 
 
 def tile(zoom: str, x: str, y: str, theme: str) -> tuple[int, int, int, str]:

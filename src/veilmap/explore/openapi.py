@@ -86,6 +86,9 @@ def description(domain: Domain, version: str) -> Record:
     }
     axis = _query("axis", "Its name.", {"type": "string", "enum": list(domain.names)}, required=True)
     bins = _query("bins", "How many.", {"type": "integer", "minimum": 1, "maximum": MOST_BINS, "default": 60})
+    parts = [
+        _query(name, f"Where it {what}.", {"type": "number"}) for name, what in {"from": "starts", "to": "ends"}.items()
+    ]
     within = {**typed, "description": "Count only what lies in this box, as far as other axes go."}
     within["schema"] = {"type": "string"}
     within["example"] = typed["example"][0]
@@ -108,7 +111,9 @@ def description(domain: Domain, version: str) -> Record:
         "paths": {
             "/api/info": {"get": _get("What the release is, and what it promises.")},
             "/api/count": {"get": _get("Count points in boxes.", typed, sure, schema=ANSWERS), "post": post},
-            "/api/histogram": {"get": _get("Counts along one axis.", axis, bins, within, sure, schema=HISTOGRAM)},
+            "/api/histogram": {
+                "get": _get("Counts along one axis.", axis, bins, within, *parts, sure, schema=HISTOGRAM)
+            },
             "/api/zones": {"get": _get("The zones that were given, with their counts.", kind=features)},
             "/tiles/{z}/{x}/{y}.png": {"get": _get("A picture of the density.", *tile, theme, kind="image/png")},
             "/ogc": {"get": _get("OGC API - Features: where to begin.")},
