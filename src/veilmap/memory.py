@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
+HELD_BYTES = 1 << 27
+"""Rows with more bytes than this, as cells in memory, go to the disk."""
+
 
 def free_memory() -> int:
     """Bytes that can be had without swapping; a cautious guess where the system does not say."""

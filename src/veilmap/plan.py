@@ -20,9 +20,10 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.estimate import Estimates, least_squares, prune
 from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise
-from veilmap.publish import BYTES_A_NODE, checked_delta, must_fit, resolve, settled
+from veilmap.needs import Asked, Needs, must_be_had, needs
+from veilmap.publish import checked_delta, must_fit, resolve, settled
 from veilmap.structures import RUN, Budget, Gate, middles
-from veilmap.tree import CutTree, Ints, RegularTree, Tree
+from veilmap.tree import CutTree, Ints, Parts, RegularTree, Tree
 from veilmap.vault import LaplacePrice, NoisyTree, decay, price_of
 
 MOST_ROWS = 10**12
@@ -64,7 +65,7 @@ class Plan:
     rows: int | None  # a guess
     height: int
     nodes: int
-    memory: int  # bytes while it is made
+    needs: Needs
     _answerer: Answerer
 
     def count(self, boxes: ArrayLike, confidence: float = 0.95) -> Answers:
@@ -105,13 +106,16 @@ def plan(
     estimate: str | Estimate | None = None,
     budget: Budget | None = None,
     options: Mapping[str, object] | None = None,
-    max_rows_per_unit: int = 1,
+    max_rows_per_unit: int | None = None,
+    engine: str = "local",
 ) -> Plan:
-    """Predict the error of a release.
+    """Predict the error of a release, and what it takes of a machine.
 
     ``rows`` is a guess of their number, which must be given where the tree depends on it. The prediction is for rows
     that are spread over the whole domain, as unevenly as is usual inside a cell: where they crowd, a release will be
     less accurate than that, and more so where there are few.
+
+    What has no room on this machine is refused, for rows in files; with the engine ``spark``, rows are elsewhere.
     """
     chosen, total = resolve(method, height, None, sample, noise, budget, options, estimate), exact_epsilon(epsilon)
     chance = checked_delta(chosen, delta)
@@ -121,14 +125,20 @@ def plan(
         raise BadInput("The tree depends on the number of rows: give a guess of it, or a height if the method has one.")
     if rows is not None and not (type(rows) is int and 0 <= rows <= MOST_ROWS):
         raise BadInput(f"A guess of the rows is a whole number from 0 to {MOST_ROWS:.0e}, got {rows!r}.")
-    if type(max_rows_per_unit) is not int or max_rows_per_unit < 1:
+    if max_rows_per_unit is not None and (type(max_rows_per_unit) is not int or max_rows_per_unit < 1):
         raise BadInput(f"A unit may have 1 or more rows, got max_rows_per_unit={max_rows_per_unit!r}.")
-    noisy = rehearse(domain, chosen, total, rows or 0, chance, max_rows_per_unit)
+    if engine not in ("local", "spark"):
+        raise BadInput(f"An engine is local or spark, got {engine!r}.")
+    price, budgeted = price_of(chosen, total, chance, max_rows_per_unit or 1)
+    rehearsal = Rehearsal(domain, price, rows or 0)
+    noisy = rehearsal.run(chosen, budgeted, chance)
     nodes = even_estimates(noisy, chosen, rows)
     gaussian = chosen.noise is Noise.DISCRETE_GAUSSIAN
     answerer = Answerer(domain, nodes, chosen.estimate is not Estimate.NOISY_COUNTS, gaussian)
-    size = nodes.tree.size
-    return Plan(domain, chosen, total, rows, nodes.tree.height, size, size * BYTES_A_NODE, answerer)
+    here, people = engine == "local", max_rows_per_unit is not None
+    found = needs(chosen, domain, rehearsal.asked(), (rows or 0) * here, people and here)
+    must_be_had(found, chosen)
+    return Plan(domain, chosen, total, rows, nodes.tree.height, nodes.tree.size, found, answerer)
 
 
 def plan_within(
@@ -209,26 +219,20 @@ def even_estimates(noisy: NoisyTree, method: Method, rows: int | None) -> Estima
     return replace(nodes, unevenness=held + math.pi / 2 * (ROUGH * held) ** 2)  # by chance, and since data are rough
 
 
-def rehearse(
-    domain: Domain, method: Method, epsilon: Fraction, rows: int, delta: Fraction = Fraction(0), most_rows: int = 1
-) -> NoisyTree:
-    """Grow the tree of a method without data, as if ``rows`` rows lay evenly: medians are middles.
-
-    The standard error of an answer does not depend on the counts, so this tree has it too; for a structure
-    that follows the data, it is that of evenly spread data.
-    """
-    price, total = price_of(method, epsilon, delta, most_rows)
-    return Rehearsal(domain, price, rows).run(method, total, delta)
-
-
 class Rehearsal:
-    """The gate without the data. It charges nothing and draws nothing."""
+    """The gate without the data, as if so many rows lay evenly: medians are middles. It charges and draws nothing.
+
+    The standard error of an answer does not depend on the counts, so a tree that grows here has it too; for a
+    structure that follows the data, it is that of evenly spread data.
+    """
 
     def __init__(self, domain: Domain, price: LaplacePrice, rows: int) -> None:
         self.domain, self.price, self.rows = domain, price, rows
         self.tree: Tree = RegularTree(domain.side, domain.dimensions)
         self.order: int | None = None
         self.variance = np.zeros(0)  # by node
+        self.questions, self.counted = 0, False  # whether the tree has been, since it grew
+        self.rate, self.sorted = Fraction(1), False  # of the sample that medians are asked of, if they are
 
     def run(self, method: Method, total: Fraction, delta: Fraction) -> NoisyTree:
         gate = Gate(
@@ -243,18 +247,37 @@ class Rehearsal:
             cut=lambda axis, at, where: self.grow(self.tree.cut(axis, at, where)),
             shorten=lambda height: self.grow(cast(RegularTree, self.tree).shortened(height)),
             follow=self.follow,
-            sample=lambda rate, part, chance, mechanism: part,
-            medians=lambda axis, part, chance, mechanism: middles(self.tree, axis),
+            sample=self.sample,
+            medians=self.find_medians,
             dense=self.dense,
             halves=self.halves,
-            grid=lambda parts, part: np.full(math.prod(parts), self.rows // math.prod(parts)),
+            grid=self.grid,
             count=lambda level, part: self.count(self.nodes(self.tree.level(level)), part),
             count_leaves=lambda part: self.count(np.flatnonzero(self.tree.is_leaf), part),
             count_each=self.count_each,
-            check=lambda part: None,
+            check=lambda part: self.ask(),
         )
         method.structure.grow(gate, total, method.budget)
         return NoisyTree(self.boxes(), np.zeros(self.tree.size, np.int64), self.spread(), (), False)
+
+    def asked(self) -> Asked:
+        return Asked(self.tree.size, self.questions, self.rate * self.sorted)
+
+    def ask(self) -> None:
+        self.questions += 1
+
+    def sample(self, rate: Fraction, part: Fraction, chance: Fraction, mechanism: str) -> Fraction:
+        self.rate = rate
+        self.ask()
+        return part
+
+    def find_medians(self, axis: int, part: Fraction, chance: Fraction, mechanism: str) -> Ints:
+        self.sorted = True
+        return middles(self.tree, axis)
+
+    def grid(self, parts: Parts, part: Fraction) -> Ints:
+        self.ask()
+        return np.full(math.prod(parts), self.rows // math.prod(parts))
 
     def boxes(self) -> Tree:
         domain = self.domain
@@ -270,7 +293,7 @@ class Rehearsal:
         return self.variance
 
     def grow(self, tree: Tree) -> None:
-        self.tree = tree
+        self.tree, self.counted = tree, False
 
     def follow(self, order: int) -> None:
         self.order, self.tree = order, CutTree.root(1 << (order * self.domain.dimensions), 1)
@@ -279,11 +302,13 @@ class Rehearsal:
         return even_counts(self.tree, self.rows, nodes).astype(np.int64)
 
     def dense(self, part: Fraction) -> NDArray[np.bool_]:
+        self.count_tree()
         _, step = decay(self.price.pure(part) / self.price.rows, 2**self.domain.dimensions)
         return self.expected(self.nodes(self.tree.level(self.tree.height))) > self.tree.height * step
 
     def halves(self, depth: Ints, scales: int, part: Fraction) -> Ints:
         """The halves of a run of cells differ as two Poisson numbers do, and by what is usual."""
+        self.ask()
         rows, axes = self.expected(self.nodes(self.tree.level(self.tree.height))), self.domain.dimensions
         out = np.zeros(scales, np.int64)
         for scale in range(scales):
@@ -294,10 +319,15 @@ class Rehearsal:
             out[scale] = axes * math.hypot(by_chance, ROUGH * rows[asked].sum())
         return out
 
+    def count_tree(self) -> None:
+        """All nodes are counted at once, and known until the tree grows."""
+        self.questions, self.counted = self.questions + (not self.counted), True
+
     def count(self, nodes: Ints, part: Fraction) -> Ints:
         return self.count_each(nodes, np.ones(len(nodes), np.int64), part)
 
     def count_each(self, nodes: Ints, grains: Ints, one: Fraction) -> Ints:
+        self.count_tree()
         prices, which = np.unique(grains, return_inverse=True)
         self.spread()[nodes] = np.array([self.price.variance(grain * one) for grain in prices.tolist()])[which]
         return self.expected(nodes)

@@ -25,6 +25,7 @@ from veilmap.errors import BadInput, TooLarge
 from veilmap.fileformat import geoparquet
 from veilmap.memory import free_memory
 from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise, named
+from veilmap.needs import BYTES_A_NODE
 from veilmap.privacy import Privacy
 from veilmap.published import Release
 from veilmap.review import Review
@@ -33,10 +34,8 @@ from veilmap.vault import measure, price_of, seal
 
 _version = cache(version)  # reading it takes longer than a small release
 
-BYTES_A_NODE = 400
-"""What one node takes at the peak, while a release is saved ..."""
-BYTES_UNTIL_SAVED = 80
-"""... and until then."""
+BYTES_OF_A_TREE = 80
+"""What one node takes of a tree that is not counted yet."""
 
 
 def release(
@@ -284,7 +283,7 @@ def _must_fit_at_its_largest(method: Method, domain: Domain) -> None:
     structure = method.structure
     known = structure.nodes(domain.dimensions)
     most: int = getattr(structure, "most_nodes", 0) if known is None else known
-    if (need := most * BYTES_UNTIL_SAVED) > (free := free_memory()):
+    if (need := most * BYTES_OF_A_TREE) > (free := free_memory()):
         raise TooLarge(
             f"A tree of {method.name} may have about {most:.3g} nodes, and take {need / 2**30:.3g} GiB of memory; "
             f"{free / 2**30:.3g} GiB are free: take a method with a height, like quad-opt with height 8."

@@ -303,6 +303,9 @@ def plan(
     workload: WorkloadOption = None,
     settings: SetOption = None,
     max_rows_per_unit: RowsOption = None,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Who will count: with spark, rows need no room on this machine.")
+    ] = Engine.AUTO,
     box: BoxOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
@@ -330,7 +333,8 @@ def plan(
         estimate=estimate,
         budget=None if workload is None else Workload(_read_boxes(workload, place)),
         options=typed_settings(settings),
-        max_rows_per_unit=1 if max_rows_per_unit is None else max_rows_per_unit,
+        max_rows_per_unit=max_rows_per_unit,
+        engine="spark" if engine is Engine.SPARK else "local",
     )
     if box:
         asked = [_numbers(text, made.domain) for text in box]
@@ -344,7 +348,7 @@ def plan(
             "method": made.method.to_json(),
             "height": made.height,
             "nodes": made.nodes,
-            "memory": made.memory,
+            **made.needs._asdict(),
         }
         predicted = [{"box": b, "stderr": e, "margin_95": m} for b, e, m in table]
         typer.echo(json.dumps({**record, "predictions": predicted}, indent=2))
@@ -355,12 +359,20 @@ def plan(
             _say_what_is_enough(made, within, side)
         print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
         say(
-            f"{made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {made.nodes:,} nodes, "
-            f"about {made.memory / 2**20:,.0f} MiB to make and save it."
+            f"{made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {made.nodes:,} nodes. "
+            f"{_needed(made, engine)}"
         )
         _say_what_it_covers(made)
         if not made.method.private:
             say(f"{made.method.name} is not private: for experiments on public data only.")
+
+
+def _needed(made: Plan, engine: Engine) -> str:
+    memory, disk, readings, passes = made.needs
+    room = f"about {memory / 2**20:,.0f} MiB of memory" + (f" and {disk / 2**20:,.0f} MiB of disk" if disk else "")
+    where = "on the cluster" if engine is Engine.SPARK else "on disk" if disk else "in memory"
+    then = f", then goes through their cells, kept {where}, {passes} times" if passes else ""
+    return f"It takes {room}; it reads the rows {'once' if readings == 1 else f'{readings} times'}{then}."
 
 
 def _say_what_is_enough(made: Plan, within: float, side: float) -> None:

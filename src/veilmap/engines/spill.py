@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from veilmap.domain import Domain
 from veilmap.engines.batches import MOST_THREADS, LocalEngine, Piece, Share, Worker, joined, work_through
 from veilmap.errors import TooLarge
+from veilmap.memory import HELD_BYTES
 from veilmap.questions import Cells, cells_of, only
 
 if TYPE_CHECKING:
     from veilmap.engines import Held
 
-HELD_BYTES = 1 << 27
-"""Rows with more bytes than this, as cells in memory, go to the disk."""
 ROWS_A_PIECE = 1 << 17
 """At once in the memory of a thread, several times over."""
 BLOCK = 16  # bytes of the cipher

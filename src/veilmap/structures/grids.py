@@ -32,7 +32,7 @@ class UniformGrid:
 
     cells: int | None = None
     height: ClassVar[int] = 1
-    stages: ClassVar[int] = 2
+    stages: ClassVar[int | None] = 2
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/50"])
 
     def __post_init__(self) -> None:
@@ -68,6 +68,7 @@ class AdaptiveGrid(UniformGrid):
     """A coarse grid, each of its cells cut into a grid of its own that suits its noisy count."""
 
     height: ClassVar[int] = 2
+    stages: ClassVar[int | None] = None  # its last level is no regular grid
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/100", "49/100"])
 
     def nodes(self, dimensions: int) -> int | None:

@@ -130,7 +130,7 @@ def _measure(
             if points.has_units:
                 rows = Rows(*points._rows(progress)).capped(most, keys)
             else:
-                found = points._held(progress)
+                found = (points._engine, domain) if streams else points._held(progress)
                 rows = Rows(found) if isinstance(found, list) else Stream(*found, progress)
             rows = rows.in_order() if domain.dimensions == 1 else rows
             if isinstance(tree, RegularTree) and tree.size > 1:
