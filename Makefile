@@ -7,7 +7,7 @@ INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --quiet --disable-pip-v
 
 TIME ?= 30
 
-.PHONY: demo test test-spark check web fuzz bench bench-spark bench-explore study docs clean
+.PHONY: demo test test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
@@ -39,6 +39,10 @@ bench: $(VENV)/test.done
 
 bench-explore: $(VENV)/test.done
 	$(BIN)/python -m benchmarks.explore_load
+
+# A hundred million rows: 2 GB of disk and some minutes.
+bench-large: $(VENV)/test.done
+	$(BIN)/python -m benchmarks.large
 
 bench-spark: $(VENV)/spark.done
 	$(BIN)/python -m benchmarks.large_spark

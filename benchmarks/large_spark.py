@@ -3,53 +3,29 @@
     python -m benchmarks.large_spark [ROWS] [FOLDER]
 
 Two workers of one core against one, and against a plain ``groupBy`` count of the same cells. Rows are made once,
-and kept in FOLDER as Parquet. Releases must be the same, to the bit, as from the files themselves on one machine.
+and kept in FOLDER as Parquet. Releases must be the same, to the bit, as from the files themselves on one machine,
+also when a worker is killed half-way.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import veilmap as vm
 from benchmarks.cluster import loopback, why_not
+from benchmarks.large import DOMAIN, HEIGHT, METHODS, write_rows
 from veilmap.testing import fixed_entropy
 
-ROWS_A_FILE = 1_000_000
-HEIGHT = 10
-DOMAIN = vm.Domain({"x": (0, 1), "y": (0, 1)})
-METHODS: dict[str, dict[str, Any]] = {"quad-opt": {"method": "quad-opt", "height": HEIGHT}, "best": {"method": "best"}}
-
-
-def write_rows(rows: int, folder: Path) -> list[str]:
-    """Half of them even, half in towns."""
-    paths = [folder / f"{rows}-{k}.parquet" for k in range(-(-rows // ROWS_A_FILE))]
-    for k, path in enumerate(paths):
-        if not path.exists():
-            rng = np.random.default_rng(k)
-            n = min(ROWS_A_FILE, rows - k * ROWS_A_FILE)
-            towns = np.random.default_rng(0).random((200, 2))[rng.integers(0, 200, n // 2)]
-            xy = np.concatenate([rng.random((n - n // 2, 2)), towns + 0.004 * rng.standard_normal((n // 2, 2))])
-            pq.write_table(pa.table({"x": xy[:, 0], "y": xy[:, 1]}), path)
-    return [str(path) for path in paths]
-
-
-def seconds(job: Callable[[], object], runs: int = 2) -> float:
-    """The better time of two."""
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        job()
-        times.append(time.perf_counter() - start)
-    return min(times)
+T = TypeVar("T")
+MANY = 50_000_000  # rows: one run of each is enough
 
 
 def made(points: object, **how: Any) -> pa.Table:
@@ -65,33 +41,51 @@ def cells(frame: Any) -> int:
     return inside.groupBy("cell").count().toArrow().num_rows
 
 
-def measure(paths: list[str], workers: int) -> dict[str, float]:
+def timed(job: Callable[[], T], runs: int) -> tuple[float, T]:
+    """The best time of some, and what came of it."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        found = job()
+        times.append(time.perf_counter() - start)
+    return min(times), found
+
+
+def say_whether(same: bool, what: str) -> None:
+    print(f"{what}: the release is {'the same' if same else 'ANOTHER'} as from the files", flush=True)
+
+
+def measure(paths: list[str], workers: int, here: dict[str, pa.Table], runs: int) -> dict[str, float]:
+    times = {}
     with loopback(workers) as cluster, cluster.session(workers) as spark:
         frame = spark.read.parquet(*paths)
-        cells(frame)  # executors start, and Java warms up
-        made(frame, **METHODS["quad-opt"])  # and so does Python there
-        times = {"groupBy": seconds(lambda: cells(frame))}
+        cells(spark.read.parquet(paths[0]))  # executors start, and Java warms up
+        made(spark.read.parquet(paths[0]), **METHODS["quad-opt"])  # and so does Python there
+        times["groupBy"], _ = timed(lambda: cells(frame), runs)
         for name, how in METHODS.items():
-            times[name] = seconds(lambda how=how: made(frame, **how))
-            same = made(frame, **how).equals(made(paths, **how))
-            print(
-                f"{name}, {workers} workers: the release is {'the same' if same else 'ANOTHER'} as from files",
-                flush=True,
-            )
+            times[name], found = timed(lambda how=how: made(frame, **how), runs)
+            say_whether(found.equals(here[name]), f"{name}, workers: {workers}")
+        if workers > 1:
+            killer = threading.Timer(times["best"] / 2, lambda: cluster.kill(cluster.workers[0]))
+            killer.start()
+            took, found = timed(lambda: made(frame, **METHODS["best"]), 1)
+            killer.join()
+            say_whether(found.equals(here["best"]), f"best, a worker killed half-way, {took:.1f} s")
         return times
 
 
 def main(rows: int, folder: Path) -> None:
     paths = write_rows(rows, folder)
-    here = {name: seconds(lambda how=how: made(paths, **how)) for name, how in METHODS.items()}
-    two, one = measure(paths, 2), measure(paths, 1)
+    runs = 2 if rows < MANY else 1
+    local = {name: timed(lambda how=how: made(paths, **how), runs) for name, how in METHODS.items()}
+    here = {name: found for name, (_, found) in local.items()}
+    two, one = (measure(paths, workers, here, runs) for workers in (2, 1))
     print(f"{rows:,} rows; seconds, and ratios of two workers")
     print(f"{'':<12}{'two':>8}{'one':>8}{'here':>8}{'/ one':>8}{'/ groupBy':>11}{'/ here':>8}")
     for name in METHODS:
-        ratios = two[name] / one[name], two[name] / two["groupBy"], two[name] / here[name]
-        print(
-            f"{name:<12}{two[name]:8.1f}{one[name]:8.1f}{here[name]:8.1f}{ratios[0]:8.2f}{ratios[1]:11.2f}{ratios[2]:8.1f}"
-        )
+        alone, there = local[name][0], two[name]
+        ratios = f"{there / one[name]:8.2f}{there / two['groupBy']:11.2f}{there / alone:8.1f}"
+        print(f"{name:<12}{there:8.1f}{one[name]:8.1f}{alone:8.1f}{ratios}")
     print(f"{'groupBy':<12}{two['groupBy']:8.1f}{one['groupBy']:8.1f}")
 
 
