@@ -16,7 +16,7 @@ from veilmap.answer import Answerer
 from veilmap.errors import BadInput, TooLarge
 from veilmap.method import METHODS, Method
 from veilmap.plan import ROUND_EPSILONS, SIDES, plan, plan_within
-from veilmap.plot import density_image, draw_map
+from veilmap.plot.density import density_image
 from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 4), "y": (0, 4)})
@@ -382,7 +382,7 @@ def test_a_map_shows_points_where_they_are_and_nothing_where_they_are_not(prune)
     release = vm.release(
         RNG.uniform([0, 0], [1, 1], (100_000, 2)), SQUARE, epsilon=1, method="quad-opt", height=6, prune=prune
     )
-    image = density_image(release)
+    image = density_image(release).density
     assert image.shape == (64, 64)
     corner, rest = image[:16, :16], image.copy()
     rest[:16, :16] = np.nan
@@ -392,19 +392,5 @@ def test_a_map_shows_points_where_they_are_and_nothing_where_they_are_not(prune)
 
 def test_rows_of_the_image_are_the_second_axis():
     points = RNG.uniform([0, 2], [1, 3], (50_000, 2))
-    image = density_image(vm.release(points, SQUARE, epsilon=5, method="quad-opt", height=2))
+    image = density_image(vm.release(points, SQUARE, epsilon=5, method="quad-opt", height=2)).density
     assert np.argwhere(image > 10_000).tolist() == [[2, 0]]
-
-
-@pytest.mark.parametrize("rows", [0, 20_000])
-def test_a_map_is_drawn_even_of_nothing(rows, tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    release = vm.release(RNG.uniform(0, 4, (rows, 2)), SQUARE, epsilon=1, method="quad-opt", height=4)
-    draw_map(release, tmp_path / "map.png", "A test")
-    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_map_needs_two_axes(tmp_path):
-    release = vm.release(RNG.random((10, 1)), vm.Domain({"x": (0, 1)}), epsilon=1, method="quad-opt", height=1)
-    with pytest.raises(BadInput, match="two axes, this one has 1"):
-        draw_map(release, tmp_path / "map.png", "A test")
