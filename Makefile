@@ -66,7 +66,7 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[geo,plot,explore,sql,postgres,demo,match]' --group dev
+	$(INSTALL) --editable '.[geo,plot,raster,h3,explore,sql,postgres,demo,match]' --group dev
 	touch $@
 
 $(VENV)/spark.done: $(VENV)/test.done

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError
+from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, VeilmapError
 from veilmap.estimate import Estimates, standard_errors
 from veilmap.estimate.nodes import Borders
 from veilmap.ground import LON_LAT, projjson
@@ -89,7 +90,7 @@ def _node_table(domain: Domain, nodes: Estimates, stderr: NDArray[np.float64], s
         columns["bbox"] = pa.StructArray.from_arrays(
             [pa.array(c) for c in (x0, y0, x1, y1)], ["xmin", "ymin", "xmax", "ymax"]
         )
-        columns["geometry"] = _rectangles(x0, y0, x1, y1)
+        columns["geometry"] = rectangles(x0, y0, x1, y1)
     else:
         for name, (lo, hi) in zip(domain.names, edges, strict=True):
             columns[f"{name}_low"], columns[f"{name}_high"] = lo, hi
@@ -100,7 +101,7 @@ def _finite(values: NDArray[np.float64]) -> pa.Array:
     return pa.array(values, mask=~np.isfinite(values))
 
 
-def _rectangles(x0: Any, y0: Any, x1: Any, y1: Any) -> pa.Array:
+def rectangles(x0: Any, y0: Any, x1: Any, y1: Any) -> pa.Array:
     """WKB polygons of five corners, counter-clockwise: a header of 13 bytes and ten doubles each."""
     header = np.frombuffer(bytes([1, 3, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0]), np.uint8)
     corners = np.stack([x0, y0, x1, y0, x1, y1, x0, y1, x0, y0], axis=1).astype("<f8")
@@ -170,25 +171,37 @@ def put_in_place(
     path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True, mode: int = 0o666
 ) -> None:
     """Write beside the place and move: a reader sees the old file, the new one, or none."""
+    with (
+        beside(path, overwrite) as place,
+        open(place, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out,
+    ):
+        out.write(data)
+
+
+@contextlib.contextmanager
+def beside(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
+    """Where a file of this name is written, in a folder of its own: moved to its place once it is whole."""
     place = Path(path)
-    beside = place.parent / f".veilmap-{uuid.uuid4().hex}.tmp"
+    folder = place.parent / f".veilmap-{uuid.uuid4().hex}.tmp"
+    written = folder / place.name
     try:
-        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
-            out.write(data)
-            out.flush()
+        folder.mkdir(mode=0o700)
+        yield written
+        with open(written, "rb+") as out:
             os.fsync(out.fileno())
         if overwrite:
-            os.replace(beside, place)
+            os.replace(written, place)
         else:
-            os.link(beside, place)  # fails if another has put a file there in the meantime
+            os.link(written, place)  # fails if another has put a file there in the meantime
+    except VeilmapError:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "not a name for a file"
         raise BadInput(
             f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
         ) from None
     finally:
-        with contextlib.suppress(OSError, ValueError):
-            beside.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _box_columns(table: pa.Table) -> list[str]:

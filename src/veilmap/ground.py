@@ -81,6 +81,13 @@ class Ground:
         return None if self.kilometres is None else str(self._crs.axis_info[0].unit_name)
 
     @property
+    def crs_name(self) -> str | None:
+        """The coordinate system that other programs are told: longitude and latitude have one, named or not."""
+        if self.lon_lat and (self.domain.crs is None or self.domain.crs in LON_LAT):
+            return "EPSG:4326"
+        return self.domain.crs
+
+    @property
     def area_unit(self) -> str:
         """Of ``areas``."""
         known = self.lon_lat or self.kilometres is not None

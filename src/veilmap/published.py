@@ -144,6 +144,42 @@ class Release:
 
         return figure(self, title=title, uncertainty=uncertainty, cells=cells, theme=theme, size=size, dpi=dpi)
 
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        value: str | None = None,
+        pixels: int | tuple[int, int] | None = None,
+        resolution: float | None = None,
+        h3: int | None = None,
+        confidence: float = 0.95,
+        overwrite: bool = True,
+    ) -> None:
+        """Write it for other programs, by the ending of the name, with what is promised in the file.
+
+        Files that end in ``.gpkg``, ``.fgb`` and ``.geojson`` have the cells as polygons, ``.csv`` has them as rows,
+        and ``.tif`` is a raster.
+
+        Parameters
+        ----------
+        path
+            The file to write. All but ``.csv`` need two axes.
+        value
+            What a raster shows: ``density``, ``count`` or ``stderr``.
+        pixels, resolution
+            Of a raster: pixels along its longer side, or columns and rows; or the side of a pixel in units of the axes.
+        h3
+            Hexagons of H3 of this resolution in the place of cells; the axes must be longitude and latitude.
+        confidence
+            Of the intervals from ``low`` to ``high``.
+        overwrite
+            Replace a file that exists.
+        """
+        from veilmap.export import export
+
+        raster = {"value": value, "pixels": pixels, "resolution": resolution}
+        export(self, path, h3=h3, confidence=confidence, overwrite=overwrite, **raster)  # type: ignore[arg-type]
+
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""
         return {

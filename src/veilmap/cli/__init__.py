@@ -19,6 +19,8 @@ from veilmap.cli.audit import EXAMPLE as AUDIT_EXAMPLE
 from veilmap.cli.audit import audit
 from veilmap.cli.explore import EXAMPLE as EXPLORE_EXAMPLE
 from veilmap.cli.explore import explore
+from veilmap.cli.exports import EXAMPLE as EXPORT_EXAMPLE
+from veilmap.cli.exports import export
 from veilmap.cli.matching import EXAMPLE as MATCH_EXAMPLE
 from veilmap.cli.matching import match
 from veilmap.cli.options import (
@@ -397,6 +399,7 @@ def _say_what_it_covers(made: Plan) -> None:
 
 app.command(epilog=PLOT_EXAMPLE)(plot)
 app.command(epilog=EXPLORE_EXAMPLE)(explore)
+app.command(epilog=EXPORT_EXAMPLE)(export)
 app.command(epilog=MATCH_EXAMPLE)(match)
 app.command(epilog=STUDY_EXAMPLE)(reproduce)
 app.add_typer(ledger.app, name="ledger", epilog=ledger.EXAMPLE)

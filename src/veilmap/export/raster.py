@@ -1,0 +1,115 @@
+"""A cloud-optimised GeoTIFF."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.errors import BadInput, need
+from veilmap.ground import Ground
+from veilmap.published import Release
+from veilmap.tree import RegularTree
+
+Floats = NDArray[np.float64]
+
+VALUES = "density", "count", "stderr"
+USUAL_PIXELS, MOST_PIXELS = 1024, 8192  # along the longer side
+A_STRIP = 1 << 18  # pixels that are asked together
+
+
+def write_raster(
+    release: Release,
+    path: Path,
+    value: str,
+    pixels: int | tuple[int, int] | None,
+    resolution: float | None,
+    progress: Callable[[float], None],
+) -> None:
+    """One band, north up. Pixels meet and cover the domain, so that counts add up to those of the release."""
+    rasterio = need("rasterio", "raster", "Writing a GeoTIFF")
+    from rasterio.transform import Affine
+
+    domain = release.domain
+    edges, (wide, high) = _edges(release, pixels, resolution)
+    profile = {
+        "driver": "COG",
+        "width": len(edges[0]) - 1,
+        "height": len(edges[1]) - 1,
+        "count": 1,
+        "dtype": "float64" if value == "count" else "float32",
+        "nodata": math.nan,
+        "crs": Ground(domain).crs_name,
+        "transform": Affine(wide, 0, domain.axes[0].lo, 0, -high, domain.axes[1].hi),
+        "compress": "DEFLATE",
+        "predictor": "YES",
+        "overview_resampling": "AVERAGE",
+    }
+    unit = f"rows per {Ground(domain).area_unit}" if value == "density" else "rows"
+    statement = release.privacy.statement()
+    with rasterio.Env(GDAL_PAM_ENABLED="NO"), rasterio.open(path, "w", **profile) as out:
+        out.update_tags(PRIVACY=statement, TIFFTAG_IMAGEDESCRIPTION=statement, UNIT=unit)
+        out.set_band_description(1, f"{value}, {unit}" if release.privacy.private else f"NOT PRIVATE: {value}, {unit}")
+        for top, strip in _strips(release, edges, value):
+            window = rasterio.windows.Window(0, top, strip.shape[1], strip.shape[0])
+            out.write(strip.astype(profile["dtype"]), 1, window=window)
+            progress((top + len(strip)) / profile["height"])
+
+
+def _edges(
+    release: Release, pixels: int | tuple[int, int] | None, resolution: float | None
+) -> tuple[tuple[Floats, Floats], tuple[float, float]]:
+    """Of columns from the west, and of rows from the north; and how wide and high pixels are."""
+    domain, tree = release.domain, release.estimates.tree
+    width = (domain.hi - domain.lo).tolist()
+    if resolution is not None:
+        if not (math.isfinite(resolution) and resolution > 0):
+            raise BadInput(f"A resolution is the side of a pixel in units of the axes, above 0; got {resolution!r}.")
+        # a pixel that is a hair's breadth of the domain is rounding
+        shape = [max(1, math.ceil(min(side / resolution, 1e9) - 1e-9)) for side in width]
+        size = [resolution, resolution]
+    else:
+        shape = _shape(tree.grid(tree.height) if isinstance(tree, RegularTree) else None, width, pixels)
+        size = [side / n for side, n in zip(width, shape, strict=True)]
+    if max(shape) > MOST_PIXELS:
+        raise BadInput(
+            f"A raster has {MOST_PIXELS:,} pixels a side at most, this would have {max(shape):,}: choose fewer."
+        )
+    (x, y), (columns, rows) = domain.axes, shape
+    east = np.minimum(x.lo + size[0] * np.arange(columns + 1), x.hi)
+    south = np.maximum(y.hi - size[1] * np.arange(rows + 1), y.lo)
+    east[-1], south[-1] = x.hi, y.lo
+    return (east, south), (size[0], size[1])
+
+
+def _shape(grid: tuple[int, ...] | None, width: list[float], pixels: int | tuple[int, int] | None) -> list[int]:
+    """Columns and rows: as asked for; or those of the leaves, if these are a grid of not too many."""
+    if isinstance(pixels, tuple):
+        shape = list(pixels)
+    elif pixels is not None or grid is None or max(grid) > USUAL_PIXELS or min(grid) < 2:
+        most = USUAL_PIXELS if pixels is None else pixels
+        shape = [max(1, round(most * side / max(width))) if most > 0 else 0 for side in width]
+    else:
+        shape = list(grid)
+    if len(shape) != 2 or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise BadInput(f"Pixels are one number, of the longer side, or two, of columns and rows; got {pixels!r}.")
+    return shape
+
+
+def _strips(release: Release, edges: tuple[Floats, Floats], value: str) -> Iterator[tuple[int, Floats]]:
+    """Rows of pixels from the north, some at a time, and which is the first."""
+    (east, south), ground = edges, Ground(release.domain)
+    columns = len(east) - 1
+    some = max(1, A_STRIP // columns)
+    for top in range(0, len(south) - 1, some):
+        y = south[top : top + some + 1]
+        lo = np.stack([a.ravel() for a in np.meshgrid(east[:-1], y[1:])], axis=1)
+        hi = np.stack([a.ravel() for a in np.meshgrid(east[1:], y[:-1])], axis=1)
+        answers = release.count(np.hstack([lo, hi]))
+        found = answers.stderr if value == "stderr" else answers.estimate
+        if value == "density":
+            found = found / ground.areas(lo, hi)
+        yield top, found.reshape(len(y) - 1, columns)
