@@ -4,7 +4,6 @@ import type { Axis, Histogram } from "./api";
 import { brief, many, roundTo, signed, stepFor, ticks } from "./words";
 
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 104;
 const [TOP, BOTTOM, LEFT, RIGHT] = [6, 20, 38, 8];
 
 type Shape = Record<string, string | number>;
@@ -85,16 +84,18 @@ export class Chart {
 
   private draw(): void {
     const { svg, data, width } = this;
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    const tall = width > 600 ? 200 : 104;
+    svg.setAttribute("viewBox", `0 0 ${width} ${tall}`);
     svg.replaceChildren();
-    const floor = HEIGHT - BOTTOM;
+    const floor = tall - BOTTOM;
     const [lo, hi] = this.drawn();
     const whole = this.range[0] <= lo && this.range[1] >= hi;
     const [from, to] = this.range.map((value) => this.x(Math.min(hi, Math.max(lo, value))));
     if (!whole) svg.append(shape("rect", { class: "range", x: from!, y: TOP, width: Math.max(1, to! - from!), height: floor - TOP }));
     svg.append(shape("line", { class: "ground", x1: LEFT, x2: width - RIGHT, y1: floor, y2: floor }));
     for (const tick of ticks(lo, hi, width < 420 ? 4 : 8)) {
-      svg.append(shape("text", { x: this.x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, signed(tick, 6)));
+      const anchor = this.x(tick) > width - 24 ? "end" : "middle";
+      svg.append(shape("text", { x: Math.min(this.x(tick), width - 2), y: tall - 5, "text-anchor": anchor }, signed(tick, 6)));
     }
     if (!data) return;
     const most = Math.max(1e-9, ...data.high);

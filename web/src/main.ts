@@ -340,11 +340,10 @@ async function start(): Promise<void> {
   get("name").textContent = info.name;
   get("facts").textContent = `${info.method}, ${info.leaves.toLocaleString("en")} cells, ${axes().map((axis) => axis.name).join(" × ")}`;
   get("epsilon").textContent = info.private ? `ε = ${info.epsilon}${info.delta ? `, δ = ${info.delta}` : ""}.` : "Not private.";
-  get("statement").textContent = info.statement;
-  if (!info.private) {
-    get("alarm").hidden = false;
-    get("alarm").querySelector("span")!.textContent = info.statement.replace(/^NOT PRIVATE\. /, "");
-  }
+  const statement = info.statement.replace(/^NOT PRIVATE\. /, ""); // which stands before it
+  get("statement").textContent = statement;
+  get("alarm").hidden = info.private;
+  get("alarm").querySelector("span")!.textContent = statement;
   if (info.map) drawn = info.map.axes.map((name) => axes().findIndex((axis) => axis.name === name)) as [number, number];
   makeForm();
   charts = axes().map(

@@ -72,6 +72,7 @@ export class Map {
     if (drawn.globe) this.map.addControl(new ScaleControl(), "bottom-right");
     this.map.getCanvas().setAttribute("aria-label", "Map of the density. Arrow keys move it, plus and minus zoom.");
     this.map.on("moveend", () => this.events.moved(this.view()));
+    this.map.once("idle", () => (document.body.dataset["drawn"] = "yes"));
     this.map.on("click", "zones", (event) => {
       const zone = event.features?.[0]?.id;
       if (!this.drawing && typeof zone === "number") this.events.picked(zone);

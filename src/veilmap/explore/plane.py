@@ -16,7 +16,7 @@ from veilmap.ground import Ground
 Floats = NDArray[np.float64]
 
 MOST_NORTH = math.degrees(math.atan(math.sinh(math.pi)))  # where the square ends
-ROOM = 1.25  # of a square round a plane that is no globe
+ROOM = 8  # times a plane that is no globe, so that it can be seen from afar
 
 
 @dataclass(frozen=True)
