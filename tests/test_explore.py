@@ -333,7 +333,7 @@ def test_another_plane_is_drawn_as_it_is_with_the_base_map_in_it():
     lines = json.loads(base_map(plane))["features"]
     coast = np.concatenate([np.array(line) for line in lines[0]["geometry"]["coordinates"]])
     assert len(coast) > 20
-    assert np.mean((coast > [0, 4.5e6]) & (coast < [1e6, 6.5e6])) > 0.8
+    assert np.mean((coast > [-7e5, 4e6]) & (coast < [1.7e6, 7e6])) > 0.8
     points = np.random.default_rng(1).normal([5e5, 5.5e6], 2e4, (5000, 2))
     with serving(released(domain, points)) as running:
         assert pixels(running.ask("/tiles/0/0/0.png").body)[PIXELS // 2 - 8 : PIXELS // 2 + 8].any()

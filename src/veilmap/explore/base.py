@@ -20,8 +20,8 @@ def base_map(plane: Plane | None) -> bytes:
         return basemap.geojson()
     if (into := plane.ground.from_lon_lat()) is None:
         return EMPTY
-    (west, north), side = plane.origin, plane.side
-    low, high = np.array([west, north - side]), np.array([west + side, north])
+    lo, hi = plane.ground.domain.lo, plane.ground.domain.hi
+    low, high = 2 * lo - hi, 2 * hi - lo  # some of what lies round it
     box = into.transform_bounds(*low, *high, 51, direction="INVERSE")
     if not np.all(np.isfinite(box)):
         return EMPTY
