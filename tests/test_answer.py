@@ -281,7 +281,7 @@ def test_a_confidence_just_below_1_gives_a_wide_interval():
 
 ON_THE_LINES = [(0, 1), (0, 0.5), (0.25, 0.75), (0.5, 0.75), (0.25, 1)]
 OFF_THE_LINES = [(0.1, 0.9), (0.3, 0.37), (0.03, 0.51), (0.66, 0.67)]
-RELEASES = 2000
+RELEASES = 700
 
 
 def boxes_of_several_shapes(axes, sides):
@@ -312,13 +312,13 @@ def simulated(method, axes):
 
 
 def honest(predicted, answers):
-    """Within 16 % of the spread for every box, and within 8 % on average.
+    """Within 27 % of the spread for every box, and within 13 % on average.
 
-    The spread of 2,000 draws is itself uncertain, by 2.5 % for Laplace noise, less on average: 6.5 times that is
+    The spread of 700 draws is itself uncertain, by 4.2 % for Laplace noise, less on average: 6.5 times that is
     allowed, so it holds at any seed.
     """
     ratio = predicted / answers.std(axis=0, ddof=1)
-    return bool(np.all(np.abs(ratio - 1) < 0.16) and abs(ratio.mean() - 1) < 0.08)
+    return bool(np.all(np.abs(ratio - 1) < 0.27) and abs(ratio.mean() - 1) < 0.13)
 
 
 @pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES + [(m, axes) for m in KD_TREES for axes in (1, 2, 3)])
@@ -338,13 +338,13 @@ def test_predicted_errors_are_the_exact_ones(method, axes):
 
 
 @pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES)
-def test_predicted_errors_match_the_spread_of_2000_releases_and_a_near_miss_does_not(method, axes):
+def test_predicted_errors_match_the_spread_of_many_releases_and_a_near_miss_does_not(method, axes):
     answers, _, _ = simulated(method, axes)
     predicted = answers["noise"][0]
     assert np.array_equal(answers["noise"], np.tile(predicted, (RELEASES, 1)))
     assert honest(predicted, answers["estimate"])
-    assert not honest(predicted * np.sqrt(0.7), answers["estimate"])
-    assert not honest(predicted * np.sqrt(1.3), answers["estimate"])
+    assert not honest(predicted * 0.7, answers["estimate"])
+    assert not honest(predicted * 1.3, answers["estimate"])
 
 
 @pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES)
@@ -352,7 +352,7 @@ def test_95_percent_intervals_cover_94_to_98_percent(method, axes):
     answers, truth, aligned = simulated(method, axes)
     covered = ((answers["low"] <= truth) & (truth <= answers["high"]))[:, aligned]
     assert 0.94 < covered.mean() < 0.98
-    assert np.all(covered.mean(axis=0) > 0.93)
+    assert np.all(covered.mean(axis=0) > 0.91)
 
 
 def far_from(truth, answers):
@@ -364,7 +364,7 @@ def far_from(truth, answers):
 def test_estimates_are_unbiased_and_a_small_bias_would_show(method, axes):
     answers, truth, _ = simulated(method, axes)
     assert far_from(truth, answers["estimate"]) < 6.5
-    assert far_from(truth, answers["estimate"] + 0.2 * answers["noise"]) > 6.5
+    assert far_from(truth, answers["estimate"] + 0.4 * answers["noise"]) > 6.5
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
