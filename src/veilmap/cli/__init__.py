@@ -168,7 +168,7 @@ def release(
         where = spark_points(inputs, box.names, master)
     with (
         where as points,
-        progress("Counting") as tell,
+        progress("Counting", sum(os.path.getsize(path) for path in inputs if os.path.isfile(path))) as tell,
     ):
         made = vm.release(
             points,

@@ -46,10 +46,12 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[..., None]]:
+def progress(what: str, size: int = 0) -> Iterator[Callable[..., None]]:
     """A bar on standard error for work of more than a second: the part done, never a count.
 
-    Where there is no terminal, work of minutes says now and then how far it is.
+    Work that begins anew goes through everything once more. The first time is a reading of files of a ``size`` in
+    bytes: it shows how fast, in bytes, since a number of rows would be one that is published nowhere. Where there is
+    no terminal, work of minutes says now and then how far it is.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -57,19 +59,26 @@ def progress(what: str) -> Iterator[Callable[..., None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task, started = bar.add_task(what, total=1.0), time.monotonic()
-    last = started
+    begun = last = started
+    done, nth = 0.0, 1
 
     def tell(part: float, doing: str = "") -> None:
-        nonlocal last
+        nonlocal begun, last, done, nth
         now = time.monotonic()
+        if part < done:
+            begun, nth = now, nth + 1
+            bar.reset(task)
+        done = part
+        where = f"{what} {doing}".rstrip() if nth == 1 else f"{what}, pass {nth}"
+        speed = f", {size * part / (now - begun) / 1e6:,.0f} MB a second" if size and nth == 1 and now > begun else ""
         if bar.console.is_terminal and now - started > 1:
             bar.start()
         elif now - last > SECONDS_A_LINE and part > 0:
             last = now
-            left = (now - started) * (1 - part) / part
+            left = (now - begun) * (1 - part) / part
             time_left = f"{left / 60:.0f} minutes" if left > 120 else f"{left:.0f} seconds"
-            typer.echo(f"{what}: {100 * part:.0f} % done, about {time_left} left", err=True)
-        bar.update(task, completed=part, description=f"{what} {doing}".rstrip())
+            typer.echo(f"{where}: {100 * part:.0f} % done{speed}, about {time_left} left", err=True)
+        bar.update(task, completed=part, description=where + speed)
 
     try:
         yield tell
