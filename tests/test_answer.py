@@ -277,7 +277,7 @@ def test_a_confidence_just_below_1_gives_a_wide_interval():
     assert multiplier(np.nextafter(1, 0)) > 8
 
 
-# Simulated releases: the same points again and again, fresh noise each time
+# Simulated releases: the same points again and again, fresh noise each time; one process makes them for all tests
 
 ON_THE_LINES = [(0, 1), (0, 0.5), (0.25, 0.75), (0.5, 0.75), (0.25, 1)]
 OFF_THE_LINES = [(0.1, 0.9), (0.3, 0.37), (0.03, 0.51), (0.66, 0.67)]
@@ -337,6 +337,7 @@ def test_predicted_errors_are_the_exact_ones(method, axes):
     assert release.count(boxes)._parts.noise_variance == pytest.approx(np.array(exact), rel=ROUNDING)
 
 
+@pytest.mark.xdist_group("simulated")
 @pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES)
 def test_predicted_errors_match_the_spread_of_many_releases_and_a_near_miss_does_not(method, axes):
     answers, _, _ = simulated(method, axes)
@@ -347,6 +348,7 @@ def test_predicted_errors_match_the_spread_of_many_releases_and_a_near_miss_does
     assert not honest(predicted * 1.3, answers["estimate"])
 
 
+@pytest.mark.xdist_group("simulated")
 @pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES)
 def test_95_percent_intervals_cover_94_to_98_percent(method, axes):
     answers, truth, aligned = simulated(method, axes)
@@ -360,6 +362,7 @@ def far_from(truth, answers):
     return np.abs((answers.mean(axis=0) - truth) / (answers.std(axis=0) / np.sqrt(len(answers)))).max()
 
 
+@pytest.mark.xdist_group("simulated")
 @pytest.mark.parametrize(("method", "axes"), METHODS_AND_AXES)
 def test_estimates_are_unbiased_and_a_small_bias_would_show(method, axes):
     answers, truth, _ = simulated(method, axes)

@@ -23,6 +23,8 @@ ASK = "SELECT lon, lat FROM trips"
 POINTS = np.random.default_rng(5).random((2000, 2)) * 11 - 0.5
 TRIPS = pa.table({"lon": POINTS[:, 0], "lat": POINTS[:, 1], "who": [f"secret{k}" for k in range(len(POINTS))]})
 
+pytestmark = pytest.mark.xdist_group("sql")  # what they share is made once
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):

@@ -30,6 +30,8 @@ MODULES: dict[str, Any] = {
 }
 CELLS = 64  # of the small run: a grid of 1964 x 1964 takes its time, whatever the points
 
+pytestmark = pytest.mark.xdist_group("figures")  # what they share is made once
+
 
 @pytest.fixture(scope="module")
 def small() -> Setting:
