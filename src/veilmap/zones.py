@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, need
+from veilmap.ground import crs_of
 from veilmap.kernels import boxes as kernel
 
 Floats = NDArray[np.float64]
@@ -91,11 +92,7 @@ def _must_be_polygons(shapely: Any, zones: NDArray[Any]) -> None:
 
 def reprojected(zones: Any, crs: str) -> Any:
     """Zones in the domain's coordinates, x before y: corner by corner, with straight lines between."""
-    pyproj = need("pyproj", "geo", "Zones in another coordinate system")
-    wanted = _said(
-        lambda: pyproj.CRS.from_user_input(crs),
-        f"The zones say their coordinate system, but that of the domain, {crs}, is not known: give zones without.",
-    )
+    wanted = crs_of(crs)
     if wanted.equals(zones.crs, ignore_axis_order=True):
         return zones
     moved = _said(lambda: zones.to_crs(wanted), f"The zones cannot be brought into the domain's coordinates, {crs}.")
