@@ -186,7 +186,7 @@ def test_the_command_writes_what_the_library_draws(run, saved, tmp_path, ending)
 
 def test_the_number_of_points_may_be_left_out(run, saved, tmp_path):
     for words in ((), ("--integers",)):
-        assert run("sample", saved, "-o", tmp_path / "points.parquet", *words)[0] == 0
+        assert run("sample", saved, "-o", tmp_path / "points.parquet", "--overwrite", *words)[0] == 0
         assert pq.read_metadata(tmp_path / "points.parquet").num_rows == pytest.approx(3000, abs=100)
 
 
@@ -204,6 +204,10 @@ def test_points_are_no_release(run, saved, tmp_path):
     status, _, err = run("info", tmp_path / "points.parquet")
     assert status == 2
     assert err.count("\n") == 1
+    assert run("sample", saved, "-o", tmp_path / "points.parquet")[::2] == (
+        2,
+        f"veilmap: {tmp_path / 'points.parquet'} exists already: choose another name, or add --overwrite.\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,7 @@ def test_points_are_no_release(run, saved, tmp_path):
         (("-o", "no/such/points.csv"), "does not exist: make it first"),
         (("-n", "-5", "-o", "points.csv"), "The number of points is a whole number, 0 or more, got -5"),
         (("-n", "5", "--integers", "-o", "points.csv"), "leave the number of points out"),
-        (("-o", "{saved}"), "is the release, and would be lost"),
+        (("-o", "{saved}"), "is the release itself, and would be lost"),
     ],
 )
 def test_the_command_refuses_with_a_sentence_and_leaves_nothing(run, saved, tmp_path, monkeypatch, words, sentence):

@@ -81,6 +81,7 @@ def test_counts_are_written_beside_the_zones(run, released, tmp_path, ending):
         rows = list(csv.DictReader(io.StringIO(out.read_text())))
         assert [float(row["count"]) for row in rows] == pytest.approx(answers.estimate)
         return
+    assert run("query", released, "--zones", written(tmp_path, ".gpkg"), "-o", out, "--overwrite")[0] == 0
     got = geopandas.read_parquet(out) if ending == ".parquet" else geopandas.read_file(out)
     assert got["count"].to_numpy() == pytest.approx(answers.estimate)
     assert got["high"].to_numpy() == pytest.approx(answers.high)
@@ -173,7 +174,8 @@ def bad_files(folder):
         (("--zones", "table.csv"), "has rows without places"),
         (("--zones", "zones.gpkg", "--box", "0,40,1,41"), "or for --zones FILE, not both"),
         (("--zones", "zones.gpkg", "--confidence", "95"), "confidence of an interval lies between 0 and 1"),
-        (("--zones", "zones.gpkg", "-o", "zones.gpkg"), "zones.gpkg is an input, and would be lost"),
+        (("--zones", "zones.gpkg", "-o", "zones.gpkg"), "zones.gpkg exists already: choose another name"),
+        (("--zones", "zones.gpkg", "-o", "zones.gpkg", "--overwrite"), "zones.gpkg has the zones, and would be lost"),
         (("--zones", "zones.gpkg", "-o", "counts.shp"), "The ending of a file of zones is one of .gpkg"),
         (("--zones", "zones.gpkg", "-o", "no/such/counts.gpkg"), "does not exist: make it first"),
         (("--box", "0,40,1,41", "-o", "counts.csv"), "--layer, --make-valid and --out go with --zones"),

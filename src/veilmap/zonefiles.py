@@ -74,7 +74,7 @@ def must_be_writable(path: Path) -> None:
         raise BadInput(f"The ending of a file of zones is one of {', '.join(WRITTEN)}, got {str(path)!r}.")
 
 
-def write_zones(frame: Any, path: Path, statement: str) -> None:
+def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) -> None:
     """Write zones with their geometries, in CSV without, and what is promised of them where the format has a place."""
     ending, buffer = path.suffix.lower(), io.BytesIO()
     if ending == ".csv":
@@ -88,7 +88,7 @@ def write_zones(frame: Any, path: Path, statement: str) -> None:
     else:
         how = {"driver": DRIVERS[ending], "engine": "pyogrio", "index": False, "DESCRIPTION": statement}
         _quietly(lambda: frame.to_file(buffer, **how), f"These zones cannot be written as {ending}: choose another.")
-    put_in_place(path, buffer.getvalue())
+    put_in_place(path, buffer.getvalue(), overwrite)
 
 
 def _quietly(work: Callable[[], T], sentence: str) -> T:

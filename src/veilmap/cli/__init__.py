@@ -33,11 +33,13 @@ from veilmap.cli.options import (
     HeightOption,
     MethodOption,
     NoiseOption,
+    OverwriteOption,
     ReleaseArgument,
     RowsOption,
     SampleOption,
     SetOption,
     WorkloadOption,
+    must_be_free,
     must_have_folder,
     typed_settings,
 )
@@ -222,6 +224,7 @@ def query(
         Path | None,
         typer.Option("--out", "-o", help="Write zones and counts: .gpkg, .geojson, .parquet or .csv."),
     ] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Count points in boxes or zones, with error bars, from a release alone.
 
@@ -239,8 +242,10 @@ def query(
         )
     if zones is None and (layer is not None or make_valid or out is not None):
         raise BadInput("--layer, --make-valid and --out go with --zones: leave them out, or give a file of zones.")
+    if out is not None:
+        must_be_free(out, path, overwrite)
     if zones is not None:
-        query_zones(found, zones, layer, make_valid, confidence, output, out)
+        query_zones(found, zones, layer, make_valid, confidence, output, out, overwrite)
         _warn(found)
         return
     rows = [_numbers(text, found.domain) for text in box or []]

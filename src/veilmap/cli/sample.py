@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from veilmap.cli.options import ReleaseArgument, must_have_folder
+from veilmap.cli.options import OverwriteOption, ReleaseArgument, must_be_free
 from veilmap.cli.show import say
 from veilmap.errors import BadInput
 
@@ -26,6 +26,7 @@ def sample(
     integers: Annotated[
         bool, typer.Option("--integers", help="Give each leaf its whole number of points, as in tables.")
     ] = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Draw synthetic points from a release: columns as its axes, for programs that take nothing else.
 
@@ -40,15 +41,13 @@ def sample(
 
     if out.suffix.lower() not in ENDINGS:
         raise BadInput(f"Points are written to .parquet or .csv, got {str(out)!r}: choose one of these endings.")
-    must_have_folder(out)
-    if out.exists() and path.exists() and out.samefile(path):
-        raise BadInput(f"{out} is the release, and would be lost: choose another name for the points.")
+    must_be_free(out, path, overwrite)
     found = vm.load(path)
     points, buffer = found.sample(number, seed, integers), io.BytesIO()
     if out.suffix.lower() == ".csv":
         pyarrow.csv.write_csv(points, buffer)
     else:
         pq.write_table(points, buffer, compression="zstd")
-    put_in_place(out, buffer.getvalue())
+    put_in_place(out, buffer.getvalue(), overwrite)
     say(f"Wrote {out}: {points.num_rows:,} synthetic points.")
     say(found.privacy.statement())

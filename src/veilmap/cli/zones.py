@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from veilmap.cli.options import must_have_folder
 from veilmap.cli.show import Format, print_csv, print_table, say
 from veilmap.errors import BadInput, printable
 
@@ -29,17 +28,17 @@ def query_zones(
     confidence: float,
     output: Format,
     out: Path | None,
+    overwrite: bool,
 ) -> None:
     from veilmap.zonefiles import count_zones, must_be_writable, read_zones, write_zones
 
     if out is not None:
         must_be_writable(out)
-        must_have_folder(out)
         if out.exists() and path.exists() and out.samefile(path):
-            raise BadInput(f"{out} is an input, and would be lost: choose another name for the counts.")
+            raise BadInput(f"{out} has the zones, and would be lost: choose another name for the counts.")
     frame, added, answers = count_zones(found, read_zones(path, layer, make_valid), confidence)
     if out is not None:
-        write_zones(frame, out, found.privacy.statement())
+        write_zones(frame, out, found.privacy.statement(), overwrite)
         say(f"Wrote {out}: {len(frame):,} zones with {', '.join(added)}.")
         return
     print_zones(frame, added, answers, found.privacy.private, output)
