@@ -1,4 +1,4 @@
-"""Zones as counties are: how long their counts take, and how often 95 % intervals hold the truth.
+"""Zones as counties are: how long their counts take, and how often 95 % intervals hold the truth. Synthetic points.
 
     python -m benchmarks.zones [--zones 3000] [--methods best,quad-opt:10] [--releases 20] [FILE …]
 
@@ -21,6 +21,7 @@ from benchmarks.data import roads
 from veilmap.reproduce.data import PAPER_BOX
 
 CORNERS = 300
+POINTS = 10_000_000
 
 
 def counties(domain: vm.Domain, number: int) -> np.ndarray:
@@ -62,7 +63,12 @@ def measure_time(number: int) -> None:
         start = time.perf_counter()
         answer(made, zones)
         seconds = time.perf_counter() - start
-        print(f"{method:<12}{made.estimates.tree.size:>10,} nodes{seconds:8.2f} s with error bars", flush=True)
+        start = time.perf_counter()
+        made.sample(POINTS)
+        drawn = time.perf_counter() - start
+        size = made.estimates.tree.size
+        print(f"{method:<12}{size:>10,} nodes{seconds:8.2f} s with error bars", end="; ")
+        print(f"{POINTS:,} synthetic points in {drawn:.2f} s", flush=True)
 
 
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, number: int) -> tuple[float, float]:
