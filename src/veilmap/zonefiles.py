@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from veilmap.errors import BadInput, UnreadableInput, VeilmapError, need
+from veilmap.errors import BadInput, UnreadableInput, need
 from veilmap.fileformat import put_in_place
+from veilmap.zones import quietly
 
 if TYPE_CHECKING:
     from veilmap.answer import Answers
     from veilmap.published import Release
-
-T = TypeVar("T")
 
 PARQUET = (".parquet", ".geoparquet")
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
@@ -38,18 +35,20 @@ def read_zones(path: str | os.PathLike[str], layer: str | None = None, make_vali
     if name.lower().endswith(PARQUET):
         if layer is not None:
             raise BadInput(f"A Parquet file has no layers, and {name!r} is one: leave --layer out.")
-        frame = _quietly(lambda: geopandas.read_parquet(name), unreadable)
+        frame = quietly(lambda: geopandas.read_parquet(name), unreadable)
     else:
-        layers = _quietly(lambda: [str(one) for one in geopandas.list_layers(name)["name"]], unreadable)
+        layers = quietly(lambda: [str(one) for one in geopandas.list_layers(name)["name"]], unreadable)
+        if not layers:
+            raise UnreadableInput(unreadable)
         if (layer or layers[0]) not in layers or (layer is None and len(layers) > 1):
             said = "has several layers" if layer is None else f"has no layer {layer!r}"
             raise BadInput(f"{name!r} {said}, but {', '.join(layers)}: choose one with --layer.")
-        frame = _quietly(lambda: geopandas.read_file(name, layer=layer, engine="pyogrio"), unreadable)
+        frame = quietly(lambda: geopandas.read_file(name, layer=layer, engine="pyogrio"), unreadable)
     if not isinstance(frame, geopandas.GeoDataFrame) or frame._geometry_column_name is None:
         raise UnreadableInput(f"{name!r} has rows without places: give a file with a polygon for each row.")
     if make_valid:
         frame = frame.set_geometry(
-            _quietly(lambda: frame.geometry.make_valid(method="structure", keep_collapsed=False), unreadable)
+            quietly(lambda: frame.geometry.make_valid(method="structure", keep_collapsed=False), unreadable)
         )
     return frame
 
@@ -82,22 +81,10 @@ def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) 
     elif ending in PARQUET:
         frame = frame.copy()
         frame.attrs["privacy"] = statement
-        _quietly(
+        quietly(
             lambda: frame.to_parquet(buffer, index=False), f"These zones cannot be written as {ending}: choose another."
         )
     else:
         how = {"driver": DRIVERS[ending], "engine": "pyogrio", "index": False, "DESCRIPTION": statement}
-        _quietly(lambda: frame.to_file(buffer, **how), f"These zones cannot be written as {ending}: choose another.")
+        quietly(lambda: frame.to_file(buffer, **how), f"These zones cannot be written as {ending}: choose another.")
     put_in_place(path, buffer.getvalue(), overwrite)
-
-
-def _quietly(work: Callable[[], T], sentence: str) -> T:
-    """What a library does; or, if it fails, a sentence."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return work()
-    except (VeilmapError, MemoryError):
-        raise
-    except Exception:
-        raise UnreadableInput(sentence) from None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, need
+from veilmap.errors import BadInput, UnreadableInput, need
 from veilmap.ground import crs_of
 from veilmap.kernels import boxes as kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+T = TypeVar("T")
 
 POLYGON, MULTIPOLYGON, NONE = 3, 6, -1
 """What shapely calls the kinds of geometry that are zones; nothing at all is an empty one."""
@@ -67,7 +69,7 @@ def _cut_off(shapely: Any, zones: NDArray[Any], domain: Domain) -> NDArray[Any]:
         return zones
     out = zones.copy()
     exact = shapely.set_precision(zones[sticks_out], 0)  # new corners are not rounded, though old ones were
-    out[sticks_out] = _said(
+    out[sticks_out] = quietly(
         lambda: shapely.intersection(exact, shapely.box(*domain.lo, *domain.hi)),
         "The zones cannot be cut off at the domain's border: give them in its own coordinates.",
     )
@@ -95,25 +97,24 @@ def reprojected(zones: Any, crs: str) -> Any:
     wanted = crs_of(crs)
     if wanted.equals(zones.crs, ignore_axis_order=True):
         return zones
-    moved = _said(lambda: zones.to_crs(wanted), f"The zones cannot be brought into the domain's coordinates, {crs}.")
-    lost = np.flatnonzero(
-        ~np.isfinite(moved.bounds.to_numpy()).all(axis=1) & ~(moved.is_empty | moved.isna()).to_numpy()
-    )
-    if len(lost):
-        raise BadInput(
-            f"Zone {lost[0]} has corners that are nowhere in {crs}, the domain's coordinates: cut it off first."
-        )
+    moved = quietly(lambda: zones.to_crs(wanted), f"The zones cannot be brought into the domain's coordinates, {crs}.")
+    there = np.isfinite(moved.bounds.to_numpy()).all(axis=1) | (moved.is_empty | moved.isna()).to_numpy()
+    if not there.all():
+        lost = int(np.argmin(there))
+        raise BadInput(f"Zone {lost} has corners that are nowhere in {crs}, the domain's coordinates: leave it out.")
     return moved
 
 
-def _said(make: Callable[[], Any], sentence: str) -> Any:
-    """What a library makes, or a sentence instead of what it says."""
+def quietly(work: Callable[[], T], sentence: str) -> T:
+    """What a library does; or, if it fails, a sentence. What it warns of is nobody's concern."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return make()
+            return work()
+    except MemoryError:
+        raise
     except Exception:
-        raise BadInput(sentence) from None
+        raise UnreadableInput(sentence) from None
 
 
 def _edges(shapely: Any, zones: NDArray[Any], domain: Domain) -> Zones:
