@@ -311,6 +311,12 @@ def must_serve(release: vm.Release) -> None:
     low, high = lo + (hi - lo) * some.min(axis=1), lo + (hi - lo) * some.max(axis=1)
     must_answer(release, np.concatenate([low, high], axis=1))
     assert release.nodes.num_rows == release.estimates.tree.size
+    if release.domain.dimensions == 2:
+        corners = lo + (hi - lo) * np.array([[0.1, 0.2], [0.9, 0.5], [0.4, 0.8]])
+        must_answer(release, shapely.Polygon(corners))
+    with suppress(BadInput):  # of nobody, there are no points
+        points = np.stack([column.to_numpy() for column in release.sample(20, seed=1).columns], axis=1)
+        assert np.all((lo <= points) & (points <= hi))
     with redirect_stdout(io.StringIO()) as shown:
         cli._print_info(release, Path("release.parquet"), "not signed")
     assert shown.getvalue().replace("\n", "").isprintable()
