@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,14 @@ def answer(made: vm.Release, zones: np.ndarray) -> np.ndarray:
     return made.count(zones).high
 
 
+def times(job: Callable[[], object]) -> Iterator[float]:
+    """Of three runs: machines are noisy."""
+    for _ in range(3):
+        start = time.perf_counter()
+        job()
+        yield time.perf_counter() - start
+
+
 def measure_time(number: int) -> None:
     points, source = roads()
     zones = counties(PAPER_BOX, number)
@@ -60,12 +69,7 @@ def measure_time(number: int) -> None:
     for method, height in (("quad-opt", 10), ("best", None), ("kd-hybrid", 8), ("hilbert-r", 8)):
         made = vm.release(points, PAPER_BOX, 0.5, method, height)
         answer(made, zones[:1])  # kernels, and what is learned once
-        start = time.perf_counter()
-        answer(made, zones)
-        seconds = time.perf_counter() - start
-        start = time.perf_counter()
-        made.sample(POINTS)
-        drawn = time.perf_counter() - start
+        seconds, drawn = (min(times(job)) for job in (lambda m=made: answer(m, zones), lambda m=made: m.sample(POINTS)))
         size = made.estimates.tree.size
         print(f"{method:<12}{size:>10,} nodes{seconds:8.2f} s with error bars", end="; ")
         print(f"{POINTS:,} synthetic points in {drawn:.2f} s", flush=True)
