@@ -219,7 +219,10 @@ async function loadZones(): Promise<void> {
   get("zones").hidden = false;
   const select = get<HTMLSelectElement>("zone");
   select.append(...zones.map((_, k) => new Option(zoneName(k), `${k}`)));
-  select.addEventListener("change", () => setZone(select.value === "" ? null : Number(select.value), true));
+  select.addEventListener("change", () => {
+    setZone(select.value === "" ? null : Number(select.value), true);
+    if (zone !== null) map?.show(zones[zone]!.geometry);
+  });
 }
 
 // Answers so far

@@ -25,6 +25,7 @@ const INK: Record<Theme, Record<string, string>> = {
 };
 const NOTHING: GeoJSON.FeatureCollection = { type: "FeatureCollection", features: [] };
 const MOST_NORTH = 85.051128;
+const CALM = { animate: !matchMedia("(prefers-reduced-motion: reduce)").matches };
 
 export type Events = {
   drawn: (box: Box, done: boolean) => void;
@@ -95,7 +96,19 @@ export class Map {
   }
 
   home(): void {
-    this.map.fitBounds(this.bounds(), { padding: 24, animate: !matchMedia("(prefers-reduced-motion: reduce)").matches });
+    this.map.fitBounds(this.bounds(), { padding: 24, ...CALM });
+  }
+
+  /** Move to a zone that cannot be seen whole. */
+  show(geometry: GeoJSON.Geometry | null): void {
+    const places = geometry && "coordinates" in geometry ? (geometry.coordinates.flat(Infinity) as number[]) : [];
+    if (!places.length) return;
+    const [x, y] = [places.filter((_, k) => k % 2 === 0), places.filter((_, k) => k % 2 === 1)];
+    const least = (of: number[]): number => of.reduce((a, b) => Math.min(a, b));
+    const most = (of: number[]): number => of.reduce((a, b) => Math.max(a, b));
+    const ends: [Point, Point] = [this.degrees([least(x), least(y)]), this.degrees([most(x), most(y)])];
+    const seen = this.map.getBounds();
+    if (!seen.contains(ends[0]) || !seen.contains(ends[1])) this.map.fitBounds(ends, { padding: 60, ...CALM });
   }
 
   /** All that is seen, as far as the domain goes. */
