@@ -35,6 +35,7 @@ async function ask(done: boolean): Promise<void> {
     return; // the answer on its way will ask again
   }
   asking?.abort();
+  waiting = null;
   const mine = (asking = new AbortController());
   const [of, name, sure] = [box ?? everywhere(), zone === null ? "" : zoneName(zone), confidence];
   try {
@@ -58,7 +59,7 @@ async function ask(done: boolean): Promise<void> {
 
 function tell(answer: api.Answer, name: string): void {
   get("what").textContent = name || (box ? "In the box" : "Everywhere");
-  get("estimate").textContent = many(Math.max(0, answer.estimate));
+  get("estimate").textContent = many(answer.estimate);
   const half = (answer.high - answer.low) / 2;
   get("interval").textContent = `${percent(confidence)} interval: ${many(answer.low)} to ${many(answer.high)}`;
   get("error").textContent = `± ${many(half)}, standard error ${many(answer.stderr)}`;

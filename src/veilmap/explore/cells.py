@@ -38,12 +38,17 @@ class Cells:
         return np.flatnonzero(self.release.estimates.tree.is_leaf)
 
     @cached_property
-    def rings(self) -> Floats:
-        """(leaves, 5, 2): longitudes and latitudes of the corners, counter-clockwise and closed."""
+    def _ends(self) -> tuple[Floats, Floats]:
+        """(leaves, 2) each: from where to where they reach, in the release's own plane."""
         tree, domain = self.release.estimates.tree, self.release.domain
-        west, south, east, north = (
-            domain.edges(ends[self.leaves, a], a) for ends in (tree.lo, tree.hi) for a in (0, 1)
+        low, high = (
+            np.stack([domain.edges(ends[self.leaves, a], a) for a in (0, 1)], axis=1) for ends in (tree.lo, tree.hi)
         )
+        return low, high
+
+    def _rings(self, chosen: NDArray[np.int64] | slice) -> Floats:
+        """(cells, 5, 2): longitudes and latitudes of the corners, counter-clockwise and closed."""
+        (west, south), (east, north) = (ends[chosen].T for ends in self._ends)
         x, y = np.stack([west, east, east, west, west], axis=1), np.stack([south, south, north, north, south], axis=1)
         if not self.plane.globe:
             degrees = self.plane.ground.from_lon_lat().transform(x.ravel(), y.ravel(), direction="INVERSE")
@@ -51,19 +56,28 @@ class Cells:
         return np.stack([x, y], axis=2)
 
     @cached_property
+    def _bounds(self) -> tuple[Floats, Floats]:
+        """The same as ``_ends`` in degrees."""
+        if self.plane.globe:
+            return self._ends
+        rings = self._rings(slice(None))
+        return rings.min(axis=1), rings.max(axis=1)
+
+    @cached_property
     def _stderr(self) -> Floats:
         return standard_errors(self.release.estimates, self.release.consistent)
 
-    @cached_property
+    @property
     def extent(self) -> list[float]:
-        return [*self.rings.min(axis=(0, 1)).tolist(), *self.rings.max(axis=(0, 1)).tolist()]
+        low, high = self._bounds
+        return [*low.min(axis=0).tolist(), *high.max(axis=0).tolist()]
 
     def near(self, bounds: tuple[float, float, float, float] | None) -> NDArray[np.int64]:
         """The numbers of the cells that touch a box of longitudes and latitudes; one with west > east crosses 180°."""
         if bounds is None:
             return np.arange(len(self.leaves))
         west, south, east, north = bounds
-        low, high = self.rings.min(axis=1), self.rings.max(axis=1)
+        low, high = self._bounds
         if west <= east:
             across = (low[:, 0] <= east) & (high[:, 0] >= west)
         else:
@@ -75,7 +89,7 @@ class Cells:
         estimate, stderr = nodes.estimate[leaf], self._stderr[leaf]
         away = reach(stderr, CONFIDENCE)
         columns = (estimate, stderr, np.maximum(estimate - away, 0), np.maximum(estimate + away, 0))
-        rows = zip(chosen.tolist(), self.rings[chosen].tolist(), *map(_listed, columns), strict=True)
+        rows = zip(chosen.tolist(), self._rings(chosen).tolist(), *map(_listed, columns), strict=True)
         return [
             {
                 "type": "Feature",
