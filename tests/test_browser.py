@@ -123,15 +123,16 @@ def wait_for_answer(page: Any, server: Server, box: list[float]) -> None:
 
 def test_a_drawn_box_shows_what_query_says(chromium, server, run, tmp_path):
     server.release.save(tmp_path / "homes.parquet")
-    with Visit(chromium, server) as visit:
+    with Visit(chromium, server, "/#map=6/47/-121") as visit:
         visit.page.click("#draw")
-        visit.drag((250, 200), (420, 330))
+        visit.drag((150, 150), (300, 330))
         box = visit.inputs()
         assert box != [-125, 31, -103, 49]
         shown = visit.wait_for(box)
         status, out, _ = run("query", tmp_path / "homes.parquet", "--box", ",".join(map(repr, box)), "--format", "json")
         said = json.loads(out)["answers"][0]
         assert status == 0
+        assert said["estimate"] > 1000
         assert shown == {name: said[name] for name in ("estimate", "stderr", "low", "high")}
         assert visit.page.inner_text("#estimate").replace(",", "") == f"{said['estimate']:.0f}"
         assert visit.page.get_attribute("#draw", "aria-pressed") == "false"
