@@ -40,7 +40,7 @@ def save(name: str, release: vm.Release, **look: Any) -> None:
     picture = Image.open(io.BytesIO(rendered(release, "png", **{"dpi": 150, **look}))).convert("RGB")
     path = IMAGES / f"{name}.png"
     path.parent.mkdir(exist_ok=True)
-    picture.quantize(255, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

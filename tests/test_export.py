@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,18 @@ def test_what_cannot_be_exported_is_said_in_a_sentence(
     assert why in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["there.csv", "west.parquet"]
     assert Path("there.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", [*VECTORS, ".tif"])
+def test_coordinate_systems_that_a_file_makes_up_are_refused(tmp_path: Path, kind: str) -> None:
+    for module in ("pyproj", "pyogrio", "rasterio"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    release = made(SQUARE, "quad-opt", height=1)
+    strange = replace(release, domain=vm.Domain({"x": (0, 8), "y": (0, 8)}, crs="http://127.0.0.1:9/crs"))
+    with pytest.raises(BadInput, match="There is no coordinate system 'http"):
+        strange.export(tmp_path / f"cells{kind}")
+    assert not list(tmp_path.iterdir())
+    strange.export(tmp_path / "cells.csv")
 
 
 @pytest.mark.parametrize("axes", [1, 3])

@@ -196,7 +196,8 @@ def beside(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Pat
     except VeilmapError:
         raise
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not a name for a file"
+        other = "not a name for a file" if isinstance(error, ValueError) else "writing failed"
+        why = getattr(error, "strerror", None) or other
         raise BadInput(
             f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
         ) from None

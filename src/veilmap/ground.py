@@ -85,7 +85,8 @@ class Ground:
         """The coordinate system that other programs are told: longitude and latitude have one, named or not."""
         if self.lon_lat and (self.domain.crs is None or self.domain.crs in LON_LAT):
             return "EPSG:4326"
-        return self.domain.crs
+        # a file may say anything, and GDAL would fetch an address
+        return None if self.domain.crs is None else str(crs_of(self.domain.crs).to_wkt())
 
     @property
     def area_unit(self) -> str:

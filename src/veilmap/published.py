@@ -177,8 +177,16 @@ class Release:
         """
         from veilmap.export import export
 
-        raster = {"value": value, "pixels": pixels, "resolution": resolution}
-        export(self, path, h3=h3, confidence=confidence, overwrite=overwrite, **raster)  # type: ignore[arg-type]
+        export(
+            self,
+            path,
+            value=value,
+            pixels=pixels,
+            resolution=resolution,
+            h3=h3,
+            confidence=confidence,
+            overwrite=overwrite,
+        )
 
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""

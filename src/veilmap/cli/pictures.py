@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veilmap.cli.options import OverwriteOption, ReleaseArgument, must_be_free
-from veilmap.cli.show import say
+from veilmap.cli.show import progress, say
 from veilmap.errors import BadInput
 
 EXAMPLE = "Example: veilmap plot roads.parquet -o roads.png --title 'Road crossings'"
@@ -38,9 +38,12 @@ def plot(
     import veilmap as vm
     from veilmap.plot import draw
 
-    found = vm.load(path)
-    look = {"title": title, "uncertainty": uncertainty, "cells": cells, "theme": theme, "dpi": dpi}
-    draw(found, out, overwrite=overwrite, size=None if size is None else _inches(size), **look)
+    inches = None if size is None else _inches(size)
+    with progress("Drawing") as tell:
+        found = vm.load(path)
+        tell(0.2)
+        look = {"title": title, "uncertainty": uncertainty, "cells": cells, "theme": theme, "dpi": dpi}
+        draw(found, out, overwrite=overwrite, progress=tell, size=inches, **look)
     say(f"Wrote {out}.")
 
 

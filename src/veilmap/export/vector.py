@@ -38,7 +38,7 @@ def write_vector(release: Release, cells: Cells, path: Path, progress: Callable[
     rows = pa.RecordBatchReader.from_batches(
         schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain([first], batches))
     )
-    kind = path.suffix.lower()
+    kind, crs = path.suffix.lower(), Ground(release.domain).crs_name
     options = {"DESCRIPTION": meaning(release), **OPTIONS.get(kind, {})}
     about = {"layer_metadata": {"PRIVACY": release.privacy.statement()}} if kind == ".gpkg" else {}
     try:
@@ -51,9 +51,9 @@ def write_vector(release: Release, cells: Cells, path: Path, progress: Callable[
                 driver=DRIVERS[kind],
                 geometry_name="geometry",
                 geometry_type=cells.kind,
-                crs=Ground(release.domain).crs_name,
+                crs=crs,
                 layer_options=options,
                 **about,
             )
-    except pyogrio.errors.DataSourceError:
+    except RuntimeError:  # so are all errors of pyogrio
         raise BadInput(f"Cannot write {path.name!r}: choose another name, or another format.") from None

@@ -6,6 +6,7 @@ import io
 import os
 import textwrap
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from veilmap.fileformat import put_in_place
 from veilmap.ground import Ground
 from veilmap.plot.maps import lay_out, paint, shape
 from veilmap.plot.steps import draw_pairs, draw_steps
-from veilmap.plot.theme import THEMES, WARNING, Theme
+from veilmap.plot.theme import THEMES, WARNING, Theme, short
 from veilmap.published import Release
 
 KINDS = (".png", ".svg", ".pdf")
 WIDTH = 8.0  # inches
 LEAST_SIZE, MOST_SIZE, MOST_DPI = 2.0, 40.0, 1200
+MOST_DOTS = 1e8  # of a picture
+MOST_TITLE, MOST_PRINT = 100, 1000  # characters
 
 
 def figure(
@@ -43,7 +46,7 @@ def figure(
     inches = _checked_size(release, size, dpi)
     look = THEMES[theme]
     with rc_context(_style(look)), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # of scripts that the font lacks: boxes are drawn
+        _calm()
         made = _notebook_figure(figsize=inches, dpi=dpi, layout="constrained", facecolor=look.paper)
         made.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
         if release.domain.dimensions == 2:
@@ -58,17 +61,25 @@ def figure(
     return made
 
 
-def draw(release: Release, path: str | os.PathLike[str], *, overwrite: bool = True, **look: Any) -> None:
+def draw(
+    release: Release,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = True,
+    progress: Callable[[float], None] = lambda part: None,
+    **look: Any,
+) -> None:
     """Write a picture: PNG, SVG or PDF, by the name."""
     kind = Path(path).suffix.lower()
     if kind not in KINDS:
         raise BadInput(f"A picture is a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, got {str(path)!r}.")
-    put_in_place(path, rendered(release, kind[1:], **look), overwrite)
+    put_in_place(path, rendered(release, kind[1:], progress, **look), overwrite)
 
 
-def rendered(release: Release, kind: str, **look: Any) -> bytes:
+def rendered(release: Release, kind: str, progress: Callable[[float], None] = lambda part: None, **look: Any) -> bytes:
     """The bytes of a picture, the same whenever they are made."""
     made = figure(release, **look)
+    progress(0.8)
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
@@ -79,9 +90,15 @@ def rendered(release: Release, kind: str, **look: Any) -> bytes:
         "pdf": {"Subject": said, "CreationDate": None},
     }
     with rc_context({"svg.hashsalt": "veilmap"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")
+        _calm()
         made.savefig(buffer, format=kind, metadata=about[kind])
     return buffer.getvalue()
+
+
+def _calm() -> None:
+    """Boxes are drawn for scripts that the font lacks, and a small picture may have no room for all words."""
+    for message in ("Glyph", "constrained_layout not applied"):
+        warnings.filterwarnings("ignore", message=message)
 
 
 def _checked_size(release: Release, size: tuple[float, float] | None, dpi: int) -> tuple[float, float]:
@@ -92,15 +109,17 @@ def _checked_size(release: Release, size: tuple[float, float] | None, dpi: int) 
         return (WIDTH, high + 1.2 if release.domain.dimensions <= 2 else WIDTH)
     if not (len(size) == 2 and all(LEAST_SIZE <= side <= MOST_SIZE for side in size)):
         raise BadInput(f"A picture is {LEAST_SIZE:g} to {MOST_SIZE:g} inches wide and high, got {size!r}.")
+    if size[0] * size[1] * dpi**2 > MOST_DOTS:
+        raise BadInput(f"A picture has {MOST_DOTS:,.0f} dots at most: choose fewer inches, or fewer dots an inch.")
     return size
 
 
 def _around(made: Any, release: Release, title: str, look: Theme, note: str) -> None:
     """The title, what is promised, and a mark on what is not private."""
-    private, statement = release.privacy.private, release.privacy.statement()
+    private, statement, title = release.privacy.private, release.privacy.statement(), short(title, MOST_TITLE)
     method = f"{release.method['name']}, {release.height} levels."
     small = " ".join(part for part in (statement, note, method) if part)
-    print_ = textwrap.fill(small, int(made.get_figwidth() * 19.5))
+    print_ = textwrap.fill(short(small, MOST_PRINT), int(made.get_figwidth() * 19.5))
     made.supxlabel(print_, x=0.012, ha="left", fontsize=6.5, color=look.faint if private else WARNING)
     if not private:
         band = {"facecolor": WARNING, "edgecolor": "none", "boxstyle": "round,pad=0.35"}
@@ -134,7 +153,9 @@ def _notebook_figure(**options: Any) -> Any:
     class Picture(Figure):
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
-            self.savefig(buffer, format="png")
+            with warnings.catch_warnings():
+                _calm()
+                self.savefig(buffer, format="png")
             return buffer.getvalue()
 
     return Picture(**options)

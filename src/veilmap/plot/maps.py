@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from veilmap.ground import Ground
 from veilmap.plot.base import draw_base
 from veilmap.plot.density import density_image
-from veilmap.plot.theme import Theme
+from veilmap.plot.theme import Theme, short
 from veilmap.published import Release
 
 Floats = NDArray[np.float64]
@@ -122,7 +122,7 @@ def _mark(bar: Any, uncertainty: bool, area_unit: str, times: int) -> None:
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     of = f"{times:,} {area_unit}" if times > 1 else area_unit
-    bar.set_label("standard error, part of the estimate" if uncertainty else f"estimated rows per {of}")
+    bar.set_label("standard error, part of the estimate" if uncertainty else f"estimated rows per {short(of)}")
 
 
 def _number(value: float) -> str:
@@ -144,7 +144,7 @@ def _label(axes: Any, ground: Ground) -> None:
             side.set_major_formatter(FuncFormatter(lambda v, _, letters=letters: degrees(v, letters)))
         return
     unit = f" ({ground.unit})" if ground.unit else ""
-    axes.set(xlabel=f"{x.name}{unit}", ylabel=f"{y.name}{unit}")
+    axes.set(xlabel=f"{short(x.name)}{unit}", ylabel=f"{short(y.name)}{unit}")
     if ground.unit:
         for side in (axes.xaxis, axes.yaxis):
             side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -29,6 +29,14 @@ class Theme:
         return ListedColormap(chosen(np.linspace(self.palest, 1, 256)))
 
 
+LONGEST = 60  # characters of a name
+
+
+def short(text: str, most: int = LONGEST) -> str:
+    """Names of axes are anyone's."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 WARNING = "#b3261e"
 THEMES = {
     "light": Theme("#ffffff", "#222222", "#6b6b6b", "#e6ebee", "#f6f5f0", "YlGnBu", "YlOrBr", "#225ea8", 0.14),
