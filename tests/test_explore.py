@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import socket
 import struct
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -613,6 +615,19 @@ def test_who_listens_to_others_is_told_so():
     assert serve.is_loopback("::1")
     assert not serve.is_loopback("0.0.0.0")  # noqa: S104
     assert not serve.is_loopback("example.org")
+
+
+def test_a_wheel_holds_the_page(tmp_path):
+    pytest.importorskip("hatchling", reason="there is no hatchling: pip install it")
+    if not (serve.STATIC / "index.html").exists():
+        pytest.skip("the page is not built: make web")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    root = Path(__file__).parents[1]
+    subprocess.run(command, cwd=root, env={**os.environ, "VEILMAP_WEB": "skip"}, check=True, capture_output=True)
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    for name in ("index.html", "app.js", "app.css", "maplibre-worker.js", "licences.txt"):
+        assert f"veilmap/explore/static/{name}" in names
+    assert not [name for name in names if "node_modules" in name]
 
 
 def test_links_between_pages_of_the_package_are_its_own(tmp_path):
