@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 
@@ -96,7 +97,8 @@ def measure(report: Report, name: str, release: vm.Release, rate: float, seconds
             assert server.stdout is not None
             port = int(server.stdout.readline().split("://127.0.0.1:")[1].partition("/")[0])
             asked = bodies(release.domain)
-            asyncio.run(load(port, asked, 20, 3))  # its tables are made
+            urlopen(f"http://127.0.0.1:{port}/api/info").read()  # its map is made ...
+            asyncio.run(load(port, asked, 20, 3))  # ... and its tables
             before = busy(server.pid)
             times, faults = asyncio.run(load(port, asked, rate, seconds))
             work = 1e3 * (busy(server.pid) - before) / len(times)
