@@ -257,6 +257,12 @@ def test_a_figure_shows_itself_without_pyplot(west: vm.Release) -> None:
     assert west.plot(**SMALL)._repr_png_().startswith(b"\x89PNG")
 
 
+def test_what_takes_long_is_drawn_only_when_asked() -> None:
+    many = made(vm.Domain(dict.fromkeys("abc", (0, 1))), method="quad-opt", height=6)
+    assert "<table>" in many._repr_html_()
+    assert "<img" not in many._repr_html_()
+
+
 def test_a_release_shows_itself_with_its_promise_and_a_map() -> None:
     domain = vm.Domain({"<script>": (0, 8), "y&": (0, 8)})
     said = made(domain)._repr_html_()

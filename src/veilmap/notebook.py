@@ -8,6 +8,8 @@ from html import escape
 from veilmap.errors import VeilmapError
 from veilmap.published import Release
 
+MOST_NODES, MOST_NODES_OF_PAIRS = 2_000_000, 50_000
+"""That are drawn unasked: what takes longer than a second or two is for ``plot``."""
 BANNER = "background:#b3261e;color:#fff;padding:.3em .6em;border-radius:.3em;font-weight:bold"
 
 
@@ -35,6 +37,9 @@ def html_of(release: Release) -> str:
 def _image(release: Release) -> str:
     from veilmap import plot
 
+    many = MOST_NODES if release.domain.dimensions <= 2 else MOST_NODES_OF_PAIRS
+    if release.estimates.tree.size > many:
+        return ""
     try:
         picture = plot.rendered(release, "png", dpi=90)
     except VeilmapError:  # there is no matplotlib
