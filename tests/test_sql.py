@@ -3,9 +3,11 @@
 import glob
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import veilmap as vm
+from veilmap.cli.sql import sql_points
 from veilmap.testing import fixed_entropy
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -78,6 +81,8 @@ def test_a_query_may_choose_rows_and_stand_alone(asked, database, tmp_path):
         (("--sql", "DELETE FROM trips"), "changes nothing"),
         (("--sql", f"{ASK}; {ASK}"), "one query"),
         (("--sql", ""), "one query"),
+        (("--sql", f"{ASK} WHERE lon < ?"), "write the values there"),
+        (("--sql", "SELECT lon, lat FROM 'nowhere.csv'"), "a file that it reads is not there"),
         (("--sql", ASK, "--engine", "spark"), "--engine goes with INPUT"),
         (("--sql", ASK, "some.csv"), "INPUT files, or a query"),
         ((), "INPUT files, or a query"),
@@ -103,6 +108,32 @@ def test_an_error_in_the_data_says_nothing_of_the_data(asked, database):
 
 def test_a_query_sees_no_variables_of_this_program(asked):
     assert "Table with name points does not exist" in asked("--sql", "FROM points", status=2)
+
+
+def test_rows_that_a_query_puts_aside_are_for_nobody_else():
+    ask = "SELECT current_setting('temp_directory'), current_setting('enable_progress_bar')"
+    with sql_points(ask, None) as relation:
+        place, bar = relation.fetchall()[0]
+        folder = Path(place)
+        assert not bar  # it would be printed among our own lines
+        assert folder.parent == Path(tempfile.gettempdir())
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
+
+
+def test_an_interrupt_ends_a_query_that_takes_long(run, tmp_path):
+    forever = "SELECT max(hash(a.range * b.range)) AS x FROM range(10000000) a, range(10000000) b"
+    interrupt = threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT))
+    guard = threading.Timer(60, os._exit, (1,))  # or nothing would
+    interrupt.start()
+    guard.start()
+    out = tmp_path / "o.parquet"
+    status, _, complaint = run("release", "--sql", forever, "-o", out, "--epsilon", "1", "--domain", "x=0:1")
+    interrupt.cancel()
+    guard.cancel()
+    assert status == 130, complaint
+    assert "interrupted" in complaint
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NoReturn
 
 from veilmap.errors import BadInput, UnreadableInput, need
@@ -29,29 +32,39 @@ def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
             f"or give the address of one, like {ADDRESSES[1]}host/name."
         )
     only_reads = {} if database is None else {"read_only": True}
-    try:
-        # names in a query are those of its database, not of variables in this program
-        connection = duckdb.connect(
-            database or ":memory:", config={"python_enable_replacements": "false"}, **only_reads
-        )
-    except duckdb.Error:
-        raise UnreadableInput(
-            f"{database!r} cannot be opened by DuckDB {duckdb.__version__}: it is no DuckDB database, of another "
-            "version, or another program writes to it."
-        ) from None
-    with connection:
-        about_the_query = duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException
+    with tempfile.TemporaryDirectory(prefix="veilmap-") as folder:
+        settings = {
+            "python_enable_replacements": "false",  # names in a query are those of its database, not of this program
+            "temp_directory": folder,  # rows that it sorts or joins, in clear: nobody else may look there
+        }
         try:
-            kinds = [statement.type for statement in duckdb.extract_statements(sql)]
-            if kinds != [duckdb.StatementType.SELECT]:
-                raise BadInput("--sql takes one query that gives rows and changes nothing: SELECT lon, lat FROM trips.")
-            connection.begin()  # so that every reading sees the same rows
-            relation = connection.sql(sql)
-        except about_the_query as error:
-            _refuse(error)
-        except duckdb.Error as error:  # whose message may quote rows
-            _refuse(type(error).__name__)
-        yield relation
+            connection = duckdb.connect(database or ":memory:", config=settings, **only_reads)
+        except duckdb.Error:
+            raise UnreadableInput(
+                f"{database!r} cannot be opened by DuckDB {duckdb.__version__}: it is no DuckDB database, of another "
+                "version, or another program writes to it."
+            ) from None
+        with connection, _stopped_by(connection.interrupt):
+            yield _relation(duckdb, connection, sql)
+
+
+def _relation(duckdb: Any, connection: Any, sql: str) -> Any:
+    about_the_query = duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException
+    try:
+        connection.execute("SET enable_progress_bar = false")  # which it would print among our own lines
+        found = duckdb.extract_statements(sql)
+        if [statement.type for statement in found] != [duckdb.StatementType.SELECT]:
+            raise BadInput("--sql takes one query that gives rows and changes nothing: SELECT lon, lat FROM trips.")
+        if found[0].named_parameters:
+            raise BadInput("The query of --sql has places for values, and nobody gives them: write the values there.")
+        connection.begin()  # so that every reading sees the same rows
+        return connection.sql(sql)
+    except about_the_query as error:
+        _refuse(error)
+    except duckdb.IOException:
+        _refuse("a file that it reads is not there, or cannot be read.")
+    except duckdb.Error as error:  # whose message may quote rows
+        _refuse(f"DuckDB stops with {type(error).__name__}. Ask DuckDB itself to learn more: its words may quote rows.")
 
 
 @contextmanager
@@ -75,7 +88,27 @@ def _of_postgres(sql: str, database: str) -> Iterator[Any]:
         except Error as error:
             at_fault = (error.sqlstate or "").startswith(WRONG_QUERY)
             _refuse(error if at_fault else type(error).__name__)
-        yield rows
+        with _stopped_by(cursor.adbc_cancel):
+            yield rows
+
+
+@contextmanager
+def _stopped_by(cancel: Callable[[], object]) -> Iterator[None]:
+    """Ctrl-C ends the query too: rows are read in other threads, which wait for it, and this one waits for them."""
+
+    def stop(*_: object) -> NoReturn:
+        with suppress(Exception):
+            cancel()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _refuse(why: object) -> NoReturn:

@@ -20,7 +20,10 @@ from veilmap.engines.units import as_column
 from veilmap.errors import UnreadableInput, need
 
 NOT_A_TABLE = "The points cannot be read as a table of columns: give a data frame with the columns {}."
-BROKEN_OFF = "The stream of points broke off before its end: nothing was counted; open it anew and try again."
+BROKEN_OFF = (
+    "The stream of points broke off before its end, and nothing is released: open it anew; if it is a query, its casts "
+    "and functions must take every row, as TRY_CAST does."
+)
 
 
 @dataclass(frozen=True, slots=True)
