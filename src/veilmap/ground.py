@@ -105,12 +105,11 @@ class Ground:
             return np.asarray(plane)
         return np.asarray(plane * self.kilometres**2 / self._enlarged((lo + hi) / 2))
 
-    def length(self, latitude: float | None = None) -> float | None:
-        """Kilometres on the ground of one unit along the first axis, in the middle of the domain or at a latitude."""
+    def length(self) -> float | None:
+        """Kilometres on the ground of one unit along the first axis, in the middle of the domain; None if unknown."""
         middle = (self.domain.lo + self.domain.hi)[:2] / 2
         if self.lon_lat:
-            at = middle[1] if latitude is None else latitude
-            return math.radians(1) * RADIUS * math.cos(math.radians(at))
+            return math.radians(1) * RADIUS * math.cos(math.radians(middle[1]))
         if self.kilometres is None:
             return None
         return self.kilometres / math.sqrt(float(self._enlarged(middle[None])[0]))
