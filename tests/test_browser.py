@@ -63,6 +63,7 @@ class Visit:
         self.server, self.requests, self.faults = server, [], []
         self.context = browser.new_context(viewport=SMALL, **context)
         self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on(
             "console", lambda said: self.faults.append(said.text) if said.type in ("error", "warning") else None

@@ -73,7 +73,11 @@ def description(domain: Domain, version: str) -> Record:
                 "type": "object",
                 "description": f"Instead of boxes: GeoJSON with at most {MOST_POLYGONS:,} polygons.",
             },
-            "zones": {"type": "array", "description": "Instead of boxes: numbers of the zones of /api/zones."},
+            "zones": {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 0},
+                "description": "Instead of boxes: numbers of the zones of /api/zones.",
+            },
             "confidence": {**confidence, "default": 0.95},
         },
     }
