@@ -331,6 +331,7 @@ class Grown:
 
     steps: Callable[[Gate, Fraction], object]
     height: int | None = 2
+    stages: int | None = None
 
     def nodes(self, dimensions: int) -> int:
         return 1
@@ -800,6 +801,27 @@ def test_node_counted_twice_is_refused(second: Callable[[Gate], object]) -> None
 
     with pytest.raises(BadInput, match="has been counted already: a structure counts each node once"):
         grown(steps)
+
+
+@pytest.mark.parametrize(("stages", "cost"), [(None, 110), (1, 200)])
+def test_rows_that_are_read_anew_may_lie_on_other_paths(stages: int | None, cost: int) -> None:
+    """A row in node 1, and in a child of node 2 when it is read again, pays 100 and 100."""
+
+    def steps(gate: Gate, epsilon: Fraction) -> None:
+        gate.refine((2, 2))
+        asked_each(gate, (1, 100), (2, 10), (3, 10), (4, 10))
+        gate.refine((2, 2))
+        asked_each(gate, *((node, 10 if node < 9 else 100) for node in range(5, 21)))
+
+    structure = Grown(steps, stages=stages)
+    noisy = measure(seal(some_points(), SQUARE), Method(structure=structure), HALF)
+    assert sum(c.epsilon for c in noisy.charges) == cost * ONE
+
+
+def test_dense_boxes_need_rows_that_are_held() -> None:
+    structure = Grown(lambda gate, epsilon: gate.dense(epsilon / 2), stages=2)
+    with pytest.raises(BadInput, match="such a structure has no stages"):
+        measure(seal(some_points(), SQUARE), Method(structure=structure), HALF)
 
 
 @pytest.mark.parametrize("other", [ONE * 2, ONE / 2, float(ONE), 0, -ONE], ids=str)

@@ -138,7 +138,7 @@ def _measure(
         return rows
 
     def grow(grown: Tree, step: Step | None) -> None:
-        nonlocal tree, exact
+        nonlocal tree, exact, paid, dearest
         if grown.size > MOST_NODES:
             raise BadInput(f"A tree of more than {MOST_NODES:.2g} nodes was asked for: choose a coarser method.")
         if step is not None:
@@ -146,6 +146,8 @@ def _measure(
             if chosen is not None:
                 chosen.follow(step)
         tree, exact = grown, None
+        if streams:  # rows will be read anew, and may lie on other paths by then
+            paid, dearest = np.zeros(len(paid), np.int64), 0
 
     def refine(parts: Parts) -> None:
         _must_be_parts(parts, domain)
@@ -221,6 +223,8 @@ def _measure(
     def dense(part: Fraction) -> Flags:
         nonlocal lowering, said
         newest = tree.level(tree.height)
+        if streams:
+            raise BadInput("Dense boxes are asked of the same rows at every level: such a structure has no stages.")
         if lowering is None and tree.size == 1:
             ledger.charge("where to split", "privtree", part)
             lowering = decay(price.pure(part) / most, 2**domain.dimensions)
