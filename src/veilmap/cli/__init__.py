@@ -152,7 +152,7 @@ def release(
     Columns go by the names of the domain's axes; a geometry column gives the first two. Rows outside the
     domain or with a missing coordinate are dropped. With --unit, whole people are protected and not rows.
     """
-    inputs = _from_one_place(inputs, sql, database, engine)
+    inputs = _from_one_place(inputs, sql, database, engine is not Engine.AUTO or master is not None)
     _must_be_free(out, inputs if database is None else [database], overwrite)
     if book is not None and out.resolve().name.startswith(f"{book.resolve().name}-"):
         raise BadInput(f"{out} is named like the journal of the ledger {book}, which deletes it: choose another name.")
@@ -476,15 +476,15 @@ def _show_warning(message: Any, category: Any, *where: Any, **more: Any) -> None
         _show_other_warnings(message, category, *where, **more)
 
 
-def _from_one_place(inputs: list[str] | None, sql: str | None, database: str | None, engine: Engine) -> list[str]:
+def _from_one_place(inputs: list[str] | None, sql: str | None, database: str | None, elsewhere: bool) -> list[str]:
     if (sql is None) == (not inputs):
         raise BadInput("Give the rows to publish: INPUT files, or a query by --sql.")
     if database is not None and sql is None:
         raise BadInput(
             '--database goes with --sql, which says what to take from it: --sql "SELECT lon, lat FROM trips".'
         )
-    if sql is not None and engine is not Engine.AUTO:
-        raise BadInput("--engine goes with INPUT: DuckDB or Postgres answer what --sql asks.")
+    if sql is not None and elsewhere:
+        raise BadInput("--engine and --master go with INPUT: DuckDB or Postgres answer what --sql asks.")
     return inputs or []
 
 
