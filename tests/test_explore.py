@@ -218,6 +218,17 @@ def test_zones_without_names_are_numbered(zones, tmp_path):
     assert [zone["properties"]["name"] for zone in found] == ["Zone 1", "Zone 2"]
 
 
+def test_a_zone_without_a_place_is_empty(zones, tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="there is no geopandas: pip install 'veilmap[geo]'")
+    frame = geopandas.read_file(zones).to_crs("EPSG:4326")
+    frame.loc[0, "geometry"] = None
+    frame.to_file(tmp_path / "holes.geojson")
+    release = released()
+    with serving(release, zones=zones_of(release, tmp_path / "holes.geojson")) as running:
+        assert not any(running.ask("/api/zones").json["features"][0]["geometry"]["coordinates"])
+        assert running.ask("/api/count", {"zones": [0]}).json["estimate"] == [0.0]
+
+
 def test_polygons_are_counted_as_the_library_counts_them(server):
     shapely = pytest.importorskip("shapely", reason="there is no shapely: pip install 'veilmap[geo]'")
     shape = shapely.Polygon([(-123, 47), (-121, 47), (-122, 48.5)])

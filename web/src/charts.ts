@@ -1,7 +1,7 @@
 // Histograms: bars with intervals, a range that can be dragged, and a line that reads them out.
 
 import type { Axis, Histogram } from "./api";
-import { brief, many, roundTo, signed, stepFor, ticks } from "./words";
+import { brief, many, margin as marginOf, roundTo, signed, stepFor, ticks } from "./words";
 
 const SVG = "http://www.w3.org/2000/svg";
 const [TOP, BOTTOM, LEFT, RIGHT] = [6, 20, 38, 8];
@@ -117,8 +117,10 @@ export class Chart {
   private say(): void {
     const { data } = this;
     if (!data) return;
+    const margin = ({ estimate, low, high }: Histogram, k: number): number =>
+      marginOf({ estimate: estimate[k]!, low: low[k]!, high: high[k]! });
     const told = (k: number): string =>
-      `${signed(data.edges[k]!, 5)} to ${signed(data.edges[k + 1]!, 5)}: ${many(data.estimate[k]!)} ± ${many((data.high[k]! - data.low[k]!) / 2)}`;
+      `${signed(data.edges[k]!, 5)} to ${signed(data.edges[k + 1]!, 5)}: ${many(data.estimate[k]!)} ± ${many(margin(data, k))}`;
     const peak = data.estimate.indexOf(Math.max(...data.estimate));
     this.told.textContent = this.at === null ? `Most at ${told(peak)}` : told(this.at);
     this.element

@@ -5,7 +5,7 @@ import * as api from "./api";
 import { Chart } from "./charts";
 import type { Map as MapOf } from "./map";
 import { onTheme, start as startTheme, theme } from "./theme";
-import { brief, fewDigits, many, roundTo, stepFor } from "./words";
+import { brief, fewDigits, many, margin, roundTo, stepFor } from "./words";
 
 const get = <E extends HTMLElement = HTMLElement>(id: string): E => document.getElementById(id) as E;
 
@@ -60,9 +60,8 @@ async function ask(done: boolean): Promise<void> {
 function tell(answer: api.Answer, name: string): void {
   get("what").textContent = name || (box ? "In the box" : "Everywhere");
   get("estimate").textContent = many(answer.estimate);
-  const half = (answer.high - answer.low) / 2;
   get("interval").textContent = `${percent(confidence)} interval: ${many(answer.low)} to ${many(answer.high)}`;
-  get("error").textContent = `± ${many(half)}, standard error ${many(answer.stderr)}`;
+  get("error").textContent = `± ${many(margin(answer))}, standard error ${many(answer.stderr)}`;
   get("estimate").dataset["exact"] = JSON.stringify(answer);
 }
 

@@ -11,6 +11,10 @@ export const signed = (n: number, digits: number): string => fewDigits(n, digits
 
 export const fewDigits = (n: number, digits: number): string => `${Number(n.toPrecision(digits))}`;
 
+/** How far an interval reaches to either side; ends below zero are cut off. */
+export const margin = (answer: { estimate: number; low: number; high: number }): number =>
+  Math.max(answer.high - answer.estimate, answer.estimate - answer.low);
+
 /** The step to which numbers are rounded that lie so far apart. */
 export const stepFor = (apart: number): number => 10 ** Math.floor(Math.log10(apart));
 

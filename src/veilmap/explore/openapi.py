@@ -118,7 +118,9 @@ def description(domain: Domain, version: str) -> Record:
             "/api/histogram": {
                 "get": _get("Counts along one axis.", axis, bins, within, *parts, sure, schema=HISTOGRAM)
             },
-            "/api/zones": {"get": _get("The zones that were given, with their counts.", kind=features)},
+            "/api/zones": {
+                "get": _get("The zones that were given, as they are drawn, with their counts.", kind=features)
+            },
             "/tiles/{z}/{x}/{y}.png": {"get": _get("A picture of the density.", *tile, theme, kind="image/png")},
             "/ogc": {"get": _get("OGC API - Features: where to begin.")},
             "/ogc/conformance": {"get": _get("What of that standard is kept.")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from veilmap.zonefiles import read_zones
 from veilmap.zones import reprojected
 
 LONGEST_NAME = 200
+FINE = 1e-5  # of the domain: borders are drawn no finer, and counted as they are
 
 
 @dataclass(frozen=True, eq=False)
 class Zones:
-    """The zones of a file: their shapes, and all of them as GeoJSON in the release's coordinates."""
+    """The zones of a file: their shapes, and all of them as GeoJSON in the release's coordinates, to be drawn."""
 
     shapes: Any
     collection: dict[str, Any]
@@ -30,15 +32,20 @@ def zones_of(release: Release, path: str | Path, layer: str | None = None, make_
     places = frame.geometry
     if places.crs is not None and release.domain.crs is not None:
         places = reprojected(places, release.domain.crs)
-    shapes, answers = places.to_numpy(), release.count(places)
+    shapes = places.to_numpy().copy()
+    shapes[shapely.is_missing(shapes)] = shapely.Polygon()
+    answers = release.count(shapes)
     columns = (answers.estimate, answers.stderr, answers.low, answers.high)
-    rows = zip(_names(frame), shapely.to_geojson(shapes), *(c.tolist() for c in columns), strict=True)
+    step = float((release.domain.hi - release.domain.lo).max()) * FINE
+    digits = math.ceil(-math.log10(step)) + 1
+    drawn = shapely.transform(shapely.simplify(shapes, step), lambda places: places.round(digits))
+    rows = zip(_names(frame), shapely.to_geojson(drawn), *(c.tolist() for c in columns), strict=True)
     features = [
         {
             "type": "Feature",
             "id": k,
             "properties": {"name": name, "estimate": estimate, "stderr": stderr, "low": low, "high": high},
-            "geometry": None if shape is None else json.loads(shape),
+            "geometry": json.loads(shape),
         }
         for k, (name, shape, estimate, stderr, low, high) in enumerate(rows)
     ]
