@@ -124,9 +124,13 @@ def test_rows_that_a_query_puts_aside_are_for_nobody_else():
     assert not folder.exists()
 
 
-def test_an_interrupt_ends_a_query_that_takes_long(run, tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_query_that_takes_long(run, tmp_path, monkeypatch, how):
     forever = "SELECT max(hash(a.range * b.range)) AS x FROM range(10000000) a, range(10000000) b"
-    interrupt = threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT))
+    before = signal.getsignal(how)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    interrupt = threading.Timer(3, os.kill, (os.getpid(), how))
     guard = threading.Timer(60, os._exit, (1,))  # or nothing would
     interrupt.start()
     guard.start()
@@ -136,7 +140,8 @@ def test_an_interrupt_ends_a_query_that_takes_long(run, tmp_path):
     guard.cancel()
     assert status == 130, complaint
     assert "interrupted" in complaint
-    assert list(tmp_path.iterdir()) == []
+    assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
+    assert signal.getsignal(how) == before
 
 
 @pytest.fixture(scope="module")

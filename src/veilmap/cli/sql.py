@@ -94,7 +94,10 @@ def _of_postgres(sql: str, database: str) -> Iterator[Any]:
 
 @contextmanager
 def _stopped_by(cancel: Callable[[], object]) -> Iterator[None]:
-    """Ctrl-C ends the query too: rows are read in other threads, which wait for it, and this one waits for them."""
+    """An interrupt ends the query too: other threads read its rows, and wait for it, and this one waits for them.
+
+    So does the signal that schedulers end a program with: a query's temporary files must not stay.
+    """
 
     def stop(*_: object) -> NoReturn:
         with suppress(Exception):
@@ -104,11 +107,12 @@ def _stopped_by(cancel: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, stop)
+    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _refuse(why: object) -> NoReturn:
