@@ -76,17 +76,21 @@ def test_what_is_planned_grows_with_the_rows():
     assert every.memory - sampled.memory > 60 * 0.9 * 10**7
     assert of("best", max_rows_per_unit=2).memory - of("best").memory > 90 * 10**7
     assert of("best", 10**10, engine="spark").disk == 0
+    sampled = of("kd-standard", 10**10, engine="spark", sample=0.001)
+    assert 66 * 10**7 < sampled.memory < 2**30  # its rows come to the driver
+    assert of("uniform-grid", engine="spark")[2:] == (1, 2)  # a frame is worked out once
 
 
 @pytest.mark.parametrize(
     ("method", "options", "complaint"),
     [
-        ("kd-standard", {"rows": 10**10}, "about 615 GiB of memory .* 8 GiB are free: give sample=0.01, or"),
+        ("kd-standard", {"rows": 10**10}, "about 615 GiB of memory .* 8 GiB are free: give a sample, like 0.01"),
+        ("hilbert-r", {"rows": 10**10, "engine": "spark"}, "GiB of memory .* give a sample"),
         ("best", {"rows": 10**10}, "74.5 GiB of temporary files in .* 10 GiB are free: set TMPDIR"),
         (
             "best",
             {"rows": 10**9, "max_rows_per_unit": 2},
-            "GiB of memory .* choose a coarser method, or count on Spark",
+            "GiB of memory .* are free: count on Spark",
         ),
         ("best", {"rows": 10**6, "engine": "horse"}, "local or spark, got 'horse'"),
     ],
@@ -114,3 +118,5 @@ def test_the_command_says_what_it_takes(run, monkeypatch):
     assert "set TMPDIR" in err
     _, out, _ = run(*common, "--rows", "1e11", "--engine", "spark")
     assert "kept on the cluster" in out
+    _, out, _ = run(*common, "--rows", "1e6", "--method", "kd-hybrid", "--height", "4")
+    assert "kept in memory, once." in " ".join(out.split())

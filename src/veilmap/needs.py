@@ -37,30 +37,31 @@ class Needs(NamedTuple):
     passes: int  # over the cells of all rows after that, in memory or on disk
 
 
-def needs(method: Method, domain: Domain, asked: Asked, rows: int, people: bool) -> Needs:
-    """With a guess of the rows; of 0 rows, what the tree alone needs."""
+def needs(method: Method, domain: Domain, asked: Asked, rows: int, people: bool, on_spark: bool = False) -> Needs:
+    """With a guess of the rows; of 0 rows, what the tree alone needs. On Spark, what the driver needs."""
     tree = BYTES_TO_START + asked.nodes * BYTES_A_NODE
     stages = getattr(method.structure, "stages", None)
+    cells = 8 * domain.dimensions * rows
+    medians = int(asked.sorted * (cells + BYTES_A_ROW_SORTED * rows))
+    if on_spark:
+        return Needs(tree + medians, 0, 1, 0 if stages == 1 else asked.questions)
     if people:
         return Needs(tree + rows * (8 * domain.dimensions + BYTES_A_ROW_OWNED), 0, 1, asked.questions)
     if stages is not None:
         return Needs(tree, 0, stages, 0)
-    cells = 8 * domain.dimensions * rows
     disk = cells // 2 if cells > HELD_BYTES else 0
-    held = 0 if disk else cells
-    if asked.sorted:
-        held = max(held, int(asked.sorted * (cells + BYTES_A_ROW_SORTED * rows)))
-    return Needs(tree + held, disk, 1, asked.questions)
+    return Needs(tree + max(0 if disk else cells, medians), disk, 1, asked.questions)
 
 
-def must_be_had(found: Needs, method: Method) -> None:
-    """Refuse what this machine has no room for."""
+def must_be_had(found: Needs, method: Method, people: bool) -> None:
+    """Refuse what this machine has no room for; ``people`` are told apart in its memory."""
     free, room = free_memory(), shutil.disk_usage(tempfile.gettempdir()).free
     if found.memory > free:
-        less = "give sample=0.01" if hasattr(method.structure, "median_share") else "choose a coarser method"
+        less = "give a sample, like 0.01" if hasattr(method.structure, "median_share") else "choose a coarser method"
+        less = "count on Spark" if people else less  # where medians alone need rows on one machine
         raise TooLarge(
             f"{method.name} would take about {found.memory / 2**30:.3g} GiB of memory on so many rows; "
-            f"{free / 2**30:.3g} GiB are free: {less}, or count on Spark."
+            f"{free / 2**30:.3g} GiB are free: {less}."
         )
     if found.disk > room:
         raise TooLarge(

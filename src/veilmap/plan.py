@@ -115,7 +115,8 @@ def plan(
     that are spread over the whole domain, as unevenly as is usual inside a cell: where they crowd, a release will be
     less accurate than that, and more so where there are few.
 
-    What has no room on this machine is refused, for rows in files; with the engine ``spark``, rows are elsewhere.
+    What has no room on this machine is refused, for rows in files; with the engine ``spark``, rows are elsewhere, but
+    for those that medians are asked of.
     """
     chosen, total = resolve(method, height, None, sample, noise, budget, options, estimate), exact_epsilon(epsilon)
     chance = checked_delta(chosen, delta)
@@ -135,9 +136,10 @@ def plan(
     nodes = even_estimates(noisy, chosen, rows)
     gaussian = chosen.noise is Noise.DISCRETE_GAUSSIAN
     answerer = Answerer(domain, nodes, chosen.estimate is not Estimate.NOISY_COUNTS, gaussian)
-    here, people = engine == "local", max_rows_per_unit is not None
-    found = needs(chosen, domain, rehearsal.asked(), (rows or 0) * here, people and here)
-    must_be_had(found, chosen)
+    on_spark = engine == "spark"
+    people = max_rows_per_unit is not None and not on_spark
+    found = needs(chosen, domain, rehearsal.asked(), rows or 0, people, on_spark)
+    must_be_had(found, chosen, people)
     return Plan(domain, chosen, total, rows, nodes.tree.height, nodes.tree.size, found, answerer)
 
 

@@ -378,8 +378,9 @@ def _needed(made: Plan, engine: Engine) -> str:
     memory, disk, readings, passes = made.needs
     room = f"about {memory / 2**20:,.0f} MiB of memory" + (f" and {disk / 2**20:,.0f} MiB of disk" if disk else "")
     where = "on the cluster" if engine is Engine.SPARK else "on disk" if disk else "in memory"
-    then = f", then goes through their cells, kept {where}, {passes} times" if passes else ""
-    return f"It takes {room}; it reads the rows {'once' if readings == 1 else f'{readings} times'}{then}."
+    often, again = ("once" if n == 1 else f"{n} times" for n in (readings, passes))
+    then = f", then goes through their cells, kept {where}, {again}" if passes else ""
+    return f"It takes {room}; it reads the rows {often}{then}."
 
 
 def _say_what_is_enough(made: Plan, within: float, side: float) -> None:
