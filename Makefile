@@ -1,4 +1,5 @@
-# make demo, test, test-spark, check, web, fuzz, bench, bench-explore, study, docs: each sets up what it needs in .venv and then does its job.
+# make demo, test, check, web, fuzz, bench, bench-large, bench-spark, bench-explore, study, docs: each sets up what it
+# needs in .venv and then does its job.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,17 +8,13 @@ INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --quiet --disable-pip-v
 
 TIME ?= 30
 
-.PHONY: demo test test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
+.PHONY: demo test check web fuzz bench bench-large bench-spark bench-explore study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
-test: $(VENV)/browser.done
+test: $(VENV)/browser.done $(VENV)/spark.done
 	$(BIN)/python -m pytest -n auto --dist loadgroup
-
-# A master and two workers on this machine; half a gigabyte to install, so on its own.
-test-spark: $(VENV)/spark.done
-	$(BIN)/python -m pytest tests/test_spark.py tests/test_conformance.py
 
 check: $(VENV)/test.done
 	$(BIN)/ruff check
@@ -70,13 +67,13 @@ $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/spark.done: $(VENV)/test.done
-	$(INSTALL) --editable '.[spark]'
-	@command -v java >/dev/null || test -n "$$JAVA_HOME" || sh .ci/java.sh || echo "There is no Java: tests of Spark will be skipped."
+	@$(INSTALL) --editable '.[spark]' || echo "There is no Spark: its tests will be skipped."
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || sh .ci/packages.sh default-jre-headless || echo "There is no Java: tests of Spark will be skipped."
 	touch $@
 
 $(VENV)/browser.done: $(VENV)/test.done web/package.json $(wildcard web/*.* web/src/*)
 	@$(MAKE) --no-print-directory web || echo "The page of veilmap explore is not built: its tests will be skipped."
-	@command -v chromium >/dev/null || sh .ci/browser.sh || echo "There is no Chromium: tests of the page will be skipped."
+	@command -v chromium >/dev/null || sh .ci/packages.sh chromium gdal-bin || echo "There is no Chromium: tests of the page will be skipped."
 	touch $@
 
 $(VENV)/fuzz.done: $(VENV)/test.done
