@@ -124,24 +124,35 @@ def test_rows_that_a_query_puts_aside_are_for_nobody_else():
     assert not folder.exists()
 
 
+@pytest.fixture
+def interrupted(run, tmp_path, monkeypatch):
+    """Ask for rows that take for ever, and send a signal."""
+
+    def ask(how, *options):
+        before = signal.getsignal(how)
+        (tmp_path / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+        timers = [
+            threading.Timer(3, os.kill, (os.getpid(), how)),
+            threading.Timer(60, os._exit, (1,)),  # or nothing would end it
+        ]
+        for timer in timers:
+            timer.start()
+        out = tmp_path / "o.parquet"
+        status, _, complaint = run("release", *options, "-o", out, "--epsilon", "1", "--domain", "x=0:1")
+        for timer in timers:
+            timer.cancel()
+        assert status == 130, complaint
+        assert "interrupted" in complaint
+        assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
+        assert signal.getsignal(how) == before
+
+    return ask
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_a_query_that_takes_long(run, tmp_path, monkeypatch, how):
-    forever = "SELECT max(hash(a.range * b.range)) AS x FROM range(10000000) a, range(10000000) b"
-    before = signal.getsignal(how)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    interrupt = threading.Timer(3, os.kill, (os.getpid(), how))
-    guard = threading.Timer(60, os._exit, (1,))  # or nothing would
-    interrupt.start()
-    guard.start()
-    out = tmp_path / "o.parquet"
-    status, _, complaint = run("release", "--sql", forever, "-o", out, "--epsilon", "1", "--domain", "x=0:1")
-    interrupt.cancel()
-    guard.cancel()
-    assert status == 130, complaint
-    assert "interrupted" in complaint
-    assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
-    assert signal.getsignal(how) == before
+def test_an_interrupt_ends_a_query_that_takes_long(interrupted, how):
+    interrupted(how, "--sql", "SELECT max(hash(a.range * b.range)) AS x FROM range(10000000) a, range(10000000) b")
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +199,10 @@ def test_postgres_is_asked_through_the_same_door(asked, postgres):
     complaint = asked("--sql", "SELECT lon, who::float8 AS lat FROM trips", *door, status=2)
     assert "broke off" in complaint
     assert "secret" not in complaint
+
+
+def test_an_interrupt_ends_a_query_of_postgres(interrupted, postgres):
+    interrupted(signal.SIGINT, "--sql", "SELECT 1.0::float8 AS x, pg_sleep(100)", "--database", postgres)
 
 
 def test_a_postgres_that_is_not_there_is_said_without_its_password(asked):

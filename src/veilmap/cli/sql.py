@@ -70,6 +70,8 @@ def _relation(duckdb: Any, connection: Any, sql: str) -> Any:
 @contextmanager
 def _of_postgres(sql: str, database: str) -> Iterator[Any]:
     need("adbc_driver_postgresql", "postgres", f"--database {ADDRESSES[1]}…")
+    from concurrent.futures import ThreadPoolExecutor
+
     from adbc_driver_manager import Error
     from adbc_driver_postgresql import dbapi
 
@@ -80,16 +82,16 @@ def _of_postgres(sql: str, database: str) -> Iterator[Any]:
             "The Postgres database cannot be reached: check the address, the user and the password, "
             f"{ADDRESSES[1]}user:password@host:port/name."
         ) from None
-    with connection, connection.cursor() as cursor:
+    with connection, connection.cursor() as cursor, _stopped_by(cursor.adbc_cancel):
         try:
-            cursor.execute("SET TRANSACTION READ ONLY")
-            cursor.execute(sql)
+            with ThreadPoolExecutor(1) as aside:  # in the main thread, the driver would keep an interrupt to itself
+                aside.submit(cursor.execute, "SET TRANSACTION READ ONLY").result()
+                aside.submit(cursor.execute, sql).result()
             rows = cursor.fetch_record_batch()
         except Error as error:
             at_fault = (error.sqlstate or "").startswith(WRONG_QUERY)
             _refuse(error if at_fault else type(error).__name__)
-        with _stopped_by(cursor.adbc_cancel):
-            yield rows
+        yield rows
 
 
 @contextmanager
