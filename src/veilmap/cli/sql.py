@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -32,7 +31,9 @@ def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
             f"or give the address of one, like {ADDRESSES[1]}host/name."
         )
     only_reads = {} if database is None else {"read_only": True}
-    with tempfile.TemporaryDirectory(prefix="veilmap-") as folder:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="veilmap-") as folder:
         settings = {
             "python_enable_replacements": "false",  # names in a query are those of its database, not of this program
             "temp_directory": folder,  # rows that it sorts or joins, in clear: nobody else may look there
