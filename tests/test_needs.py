@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import veilmap as vm
+from veilmap import memory
 from veilmap import needs as module
 from veilmap.engines import spill
 from veilmap.engines.files import FilesEngine
@@ -120,3 +121,12 @@ def test_the_command_says_what_it_takes(run, monkeypatch):
     assert "kept on the cluster" in out
     _, out, _ = run(*common, "--rows", "1e6", "--method", "kd-hybrid", "--height", "4")
     assert "kept in memory, once." in " ".join(out.split())
+
+
+def test_a_container_may_have_less_memory_than_its_machine(tmp_path, monkeypatch):
+    whole = memory.free_memory()
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    for limit, used, free in (("max", "5", whole), ("1000", "400", 600), ("1000", "1400", 0)):
+        (tmp_path / "memory.max").write_text(limit + "\n")
+        (tmp_path / "memory.current").write_text(used + "\n")
+        assert memory.free_memory() == pytest.approx(free, rel=0.5)

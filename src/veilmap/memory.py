@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from pathlib import Path
 
+CONTAINER = Path("/sys/fs/cgroup")
 HELD_BYTES = 1 << 27
 """Rows with more bytes than this, as cells in memory, go to the disk."""
 
@@ -13,9 +15,13 @@ def free_memory() -> int:
     """Bytes that can be had without swapping; a cautious guess where the system does not say."""
     try:
         with open("/proc/meminfo") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return 4 * 2**30
+        free = 4 * 2**30
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
+        limit, used = (int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, max(limit - used, 0))
+    return free
 
 
 def give_back() -> None:

@@ -39,7 +39,7 @@ Share: TypeAlias = tuple[float, Batch]
 Worker: TypeAlias = tuple[Callable[[int, Piece], bool], Callable[[], None]]
 """What one thread does with a piece of a share (true: it must give soon), and how it gives what it has."""
 
-MOST_THREADS = 8
+MOST_THREADS = 32
 ROWS_A_SUM = 1 << 31  # and a piece has fewer, so that 32 bits are enough between sums
 COUNT_BYTES = 1 << 28  # every thread has counts of its own; all of them together take no more than this
 EQUAL_PARTS = 32
