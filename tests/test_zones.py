@@ -238,6 +238,17 @@ def test_zones_in_other_coordinates_are_reprojected():
     assert western().count(unsaid).estimate == expected
 
 
+@pytest.mark.parametrize(("names", "known"), [(("Longitude", "lat"), True), (("lat", "lon"), False), ("xy", False)])
+def test_axes_called_longitude_and_latitude_are_coordinates(names, known):
+    domain = vm.Domain(dict(zip(names, [(-124, -104), (32, 48)], strict=True)))
+    square = geopandas.GeoSeries([shapely.box(-120, 35, -110, 45)], crs="OGC:CRS84")
+    here, there = checked_zones(square, domain), checked_zones(square.to_crs("EPSG:3857"), domain)
+    assert len(here.edges) == 4
+    assert len(there.edges) == (4 if known else 0)
+    if known:
+        assert there.edges / domain.side == pytest.approx(here.edges / domain.side, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("crs", "zone", "sentence"),
     [

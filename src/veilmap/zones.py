@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput, need
-from veilmap.ground import crs_of
+from veilmap.ground import Ground, crs_of
 from veilmap.kernels import boxes as kernel
 
 Floats = NDArray[np.float64]
@@ -53,8 +53,8 @@ def checked_zones(asked: Any, domain: Domain) -> Zones:
             f"Polygons need a release with two axes, and this one has {domain.dimensions}: ask for boxes instead."
         )
     geometry = getattr(asked, "geometry", asked)  # of a GeoDataFrame, the column that holds its zones
-    if getattr(geometry, "crs", None) is not None and domain.crs is not None:
-        geometry = reprojected(geometry, domain.crs)
+    if getattr(geometry, "crs", None) is not None:
+        geometry = reprojected(geometry, domain)
     zones = np.asarray(geometry, dtype=object).ravel()
     with np.errstate(all="ignore"):  # GEOS makes numpy warn of NaN
         _must_be_polygons(shapely, zones)
@@ -92,8 +92,14 @@ def _must_be_polygons(shapely: Any, zones: NDArray[Any]) -> None:
         )
 
 
-def reprojected(zones: Any, crs: str) -> Any:
-    """Zones in the domain's coordinates, x before y: corner by corner, with straight lines between."""
+def reprojected(zones: Any, domain: Domain) -> Any:
+    """Zones in the domain's coordinates, x before y: corner by corner, with straight lines between.
+
+    As they are, if nobody knows what coordinates the domain has.
+    """
+    crs = "OGC:CRS84" if domain.crs is None and Ground(domain).lon_lat else domain.crs
+    if crs is None:
+        return zones
     wanted = crs_of(crs)
     if wanted.equals(zones.crs, ignore_axis_order=True):
         return zones

@@ -30,8 +30,8 @@ def zones_of(release: Release, path: str | Path, layer: str | None = None, make_
     shapely = need("shapely", "geo", "Zones")
     frame = read_zones(path, layer, make_valid)
     places = frame.geometry
-    if places.crs is not None and release.domain.crs is not None:
-        places = reprojected(places, release.domain.crs)
+    if places.crs is not None:
+        places = reprojected(places, release.domain)
     shapes = places.to_numpy().copy()
     shapes[shapely.is_missing(shapes)] = shapely.Polygon()
     answers = release.count(shapes)
