@@ -58,6 +58,16 @@ def test_zones_in_other_coordinates_are_reprojected(run, released, tmp_path):
     assert there[0] == there[1]
 
 
+def test_it_is_said_that_all_zones_are_elsewhere(run, released, tmp_path):
+    path = tmp_path / "turned.geojson"
+    zones = some_zones().head(1)
+    zones.set_geometry(shapely.transform(zones.geometry, lambda places: places[:, ::-1])).to_file(path)
+    status, out, err = run("query", released, "--zones", path, "--format", "csv")
+    assert (status, out.splitlines()[1].split(",")[2:]) == (0, ["0.0"] * 4)
+    assert err == f"veilmap: No zone lies in the domain, {DOMAIN}: are x and y in this order?\n"
+    assert run("query", released, "--zones", written(tmp_path, ".gpkg"))[2] == ""
+
+
 def test_a_table_and_csv_say_the_same(run, released, tmp_path):
     path = written(tmp_path, ".geojson")
     _, table, _ = run("query", released, "--zones", path)
@@ -95,13 +105,14 @@ def test_counts_are_written_beside_the_zones(run, released, tmp_path, ending):
         assert pyogrio.read_info(out)["layer_metadata"]["DESCRIPTION"] == statement
 
 
-def test_columns_of_the_same_name_stay(run, released, tmp_path):
+@pytest.mark.parametrize("name", ["count", "Count"])
+def test_columns_of_the_same_name_stay(run, released, tmp_path, name):
     path, out, again = (tmp_path / name for name in ("zones.gpkg", "counts.gpkg", "again.gpkg"))
-    some_zones().assign(count=7).to_file(path)
+    some_zones().assign(**{name: 7}).to_file(path)
     assert run("query", released, "--zones", path, "-o", out)[0] == 0
     got = geopandas.read_file(out)
-    assert list(got["count"]) == [7] * 4
-    assert list(got.columns) == ["name", "code", "count", *(f"veilmap_{name}" for name in ADDED), "geometry"]
+    assert list(got[name]) == [7] * 4
+    assert list(got.columns) == ["name", "code", name, *(f"veilmap_{name}" for name in ADDED), "geometry"]
     status, _, err = run("query", released, "--zones", out, "-o", again)
     assert status == 2
     assert "The zones have columns veilmap_count, veilmap_high, veilmap_low, veilmap_stderr already: rename" in err

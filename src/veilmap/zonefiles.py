@@ -59,10 +59,10 @@ def count_zones(release: Release, zones: Any, confidence: float = 0.95) -> tuple
     They are named count, stderr, low and high; or, if the table has any of these already, veilmap_count and so on.
     """
     answers = release.count(zones, confidence)
-    added = list(ADDED)
-    if set(added) & set(zones.columns):
+    added, taken = list(ADDED), {str(name).lower() for name in zones.columns}  # to GeoPackage, Count is count
+    if set(added) & taken:
         added = [f"veilmap_{name}" for name in ADDED]
-    if clash := set(added) & set(zones.columns):
+    if clash := set(added) & taken:
         raise BadInput(f"The zones have columns {', '.join(sorted(clash))} already: rename or drop them.")
     columns = (answers.estimate, answers.stderr, answers.low, answers.high)
     return zones.assign(**dict(zip(added, columns, strict=True))), added, answers

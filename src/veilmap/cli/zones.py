@@ -37,6 +37,8 @@ def query_zones(
         if out.exists() and path.exists() and out.samefile(path):
             raise BadInput(f"{out} has the zones, and would be lost: choose another name for the counts.")
     frame, added, answers = count_zones(found, read_zones(path, layer, make_valid), confidence)
+    if found.privacy.private and len(frame) and not (answers.estimate.any() or answers.stderr.any()):
+        typer.echo(f"veilmap: No zone lies in the domain, {found.domain}: are x and y in this order?", err=True)
     if out is not None:
         write_zones(frame, out, found.privacy.statement(), overwrite)
         say(f"Wrote {out}: {len(frame):,} zones with {', '.join(added)}.")
