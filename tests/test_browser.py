@@ -214,6 +214,14 @@ def test_boxes_are_typed_moved_by_keys_and_kept_in_the_address(chromium, server)
         assert visit.faults[:1] == [f for f in visit.faults[:1] if "400" in f]  # browsers write that themselves
 
 
+@pytest.mark.parametrize("view", ["5/999/0", "1e300/40/-1e300", "x/y/z"])
+def test_a_view_that_is_nowhere_is_passed_over(chromium, server, view):
+    with Visit(chromium, server, f"/#map={view}&box=-123,47,-121,48") as visit:
+        visit.wait_for([-123, 47, -121, 48])
+        assert visit.page.is_hidden("#fault")
+        visit.must_be_clean()
+
+
 def test_answers_are_downloaded_as_csv(chromium, server):
     boxes = [[-123.0, 47.0, -121.0, 48.0], [-107.0, 34.0, -106.0, 36.0]]
     with Visit(chromium, server) as visit:
@@ -295,6 +303,7 @@ def test_without_webgl_the_page_says_so_and_answers(chromium, server):
     page.goto(f"http://127.0.0.1:{server.port}/")
     page.wait_for_selector("body[data-ready=yes]")
     assert "no WebGL" in page.inner_text("#no-webgl")
+    assert page.is_hidden("#keys")  # they are the map's
     page.fill("input[name='0']", "-123")
     page.keyboard.press("Enter")
     wait_for_answer(page, server, [-123, 31, -103, 49])
@@ -322,6 +331,31 @@ def test_a_zone_is_clicked_or_chosen(chromium, tmp_path):
         visit.page.wait_for_function("document.getElementById('what').textContent === 'Basin'")
         assert visit.answer()["estimate"] == pytest.approx(release.count(shapes[1]).estimate[0])
         visit.must_be_clean()
+
+
+def test_names_are_no_code_in_the_page_nor_in_the_csv(chromium, tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="there is no geopandas: pip install 'veilmap[geo]'")
+    shapely = pytest.importorskip("shapely")
+    from veilmap.explore.zones import zones_of
+
+    image = "<img src=x onerror=\"document.title='run'\">"
+    release = private(released(vm.Domain({image: (-125, -103), "=1+1": (31, 49)}, crs="EPSG:4326")))
+    shapes, names = [shapely.box(-123, 47, -121, 48)] * 2, [image, "=1+1"]
+    geopandas.GeoDataFrame({"name": names}, geometry=shapes, crs="EPSG:4326").to_file(tmp_path / "zones.geojson")
+    zones = zones_of(release, tmp_path / "zones.geojson")
+    with serving(release, files=serve.built_files(), zones=zones) as running, Visit(chromium, running) as visit:
+        for name in names:
+            visit.page.select_option("#zone", label=name)
+            visit.page.wait_for_function("name => document.getElementById('what').textContent === name", arg=name)
+        with visit.page.expect_download() as waiting:
+            visit.page.click("#csv")
+        rows = list(csv.reader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
+        assert [row[0] for row in rows] == ["zone", image, "'=1+1"]
+        assert rows[0][2] == "'=1+1_low"
+        assert visit.page.locator("img").count() == 1  # its own
+        visit.must_be_clean()
+        visit.page.goto(f"http://127.0.0.1:{running.port}/api")
+        assert visit.page.locator("img").count() == 0
 
 
 def test_what_is_not_private_says_so_above_all(chromium):

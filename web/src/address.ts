@@ -8,7 +8,7 @@ export function read(axes: number): Place {
   const view = numbers(said.get("map"), "/", 3);
   const zone = said.get("zone");
   return {
-    view: view && { zoom: view[0]!, lat: view[1]!, lng: view[2]! },
+    view: view && Math.abs(view[1]!) <= 90 ? { zoom: view[0]!, lat: view[1]!, lng: view[2]! } : null, // MapLibre throws at others
     box: numbers(said.get("box"), ",", 2 * axes),
     zone: zone !== null && /^\d{1,7}$/.test(zone) ? Number(zone) : null,
   };

@@ -87,7 +87,7 @@ function redrawCharts(done: boolean): void {
       );
       if (of.join() === (box ?? everywhere()).join()) charts.forEach((chart, k) => chart.show(found[k]!, range(k)));
     } catch (error) {
-      if (error instanceof api.Refused) fault(error.message);
+      if (error instanceof api.Refused && get("fault").hidden) fault(error.message); // of a box, the count has said more
     }
   }, 120);
 }
@@ -249,11 +249,12 @@ function listKept(): void {
 /** The columns of `veilmap query --format csv`, and some more. */
 function csv(): string {
   const quoted = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const sides = ["low", "high"].flatMap((end) => axes().map((axis) => `${axis.name}_${end}`));
+  const plain = (name: string): string => (/^[=+\-@\t\r]/.test(name) ? `'${name}` : name); // no formula for a spreadsheet
+  const sides = ["low", "high"].flatMap((end) => axes().map((axis) => plain(`${axis.name}_${end}`)));
   const named = info.zones ? ["zone"] : [];
   const header = [...named, ...sides, "estimate", "stderr", "low", "high", "confidence", "private"];
   const rows = kept.map(({ zone: name, box: of, answer, confidence: sure }) => [
-    ...(info.zones ? [name] : []),
+    ...(info.zones ? [plain(name)] : []),
     ...sides.map((_, k) => of[k] ?? ""),
     ...[answer.estimate, answer.stderr, answer.low, answer.high, sure],
     `${info.private}`,
@@ -284,7 +285,7 @@ async function startMap(of: api.Drawn, view: address.View | null): Promise<void>
   get("stage").hidden = false;
   if (!hasWebGL()) {
     get("no-webgl").hidden = false;
-    for (const id of ["tools", "credit", "map"]) get(id).hidden = true;
+    for (const id of ["tools", "credit", "map", "keys"]) get(id).hidden = true;
     get("stage").classList.add("blind");
     return;
   }
