@@ -40,6 +40,7 @@ from veilmap.explore.cells import cells_of  # noqa: E402
 from veilmap.explore.explored import Explored  # noqa: E402
 from veilmap.explore.guard import Guard  # noqa: E402
 from veilmap.explore.plane import plane_of  # noqa: E402
+from veilmap.explore.replies import as_json  # noqa: E402
 from veilmap.explore.shown import PIXELS, RAMPS, palette, shown  # noqa: E402
 from veilmap.explore.zones import zones_of  # noqa: E402
 
@@ -137,6 +138,10 @@ def test_info_says_what_is_promised(server):
     assert info["private"] is False
     assert info["domain"]["axes"][0] == {"name": "lon", "lo": -125.0, "hi": -103.0}
     assert info["whole"]["estimate"] == server.release.count([-125, 31, -103, 49]).estimate[0]
+
+
+def test_the_name_of_a_file_need_not_be_text():
+    assert json.loads(as_json({"name": os.fsdecode(b"a\xff.parquet")}).body) == {"name": "a?.parquet"}
 
 
 def test_a_histogram_adds_up_to_its_box(server):
@@ -486,6 +491,12 @@ def test_what_breaks_a_rule_gets_a_sentence(server, path, body, status, sentence
     assert reply.headers["content-security-policy"]
 
 
+def test_a_long_word_is_not_said_back(server):
+    reply = server.ask("/api/count", {"a" * 1_000_000: 1})
+    assert reply.status == 400
+    assert len(reply.body) < 200
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_can_be_written(server, method):
     for path in ("/api/info", "/api/count", "/", "/static/app.js"):
@@ -609,9 +620,10 @@ def test_a_port_that_is_taken_is_one_sentence_and_status_2(run, tmp_path, monkey
         status, _, err = run("explore", tmp_path / "homes.parquet", "--no-open", "--port", port)
     assert status == 2
     assert f"Cannot listen at 127.0.0.1 port {port}" in err
-    status, _, err = run("explore", tmp_path / "homes.parquet", "--no-open", "--host", "no.such.host.example")
-    assert status == 2
-    assert "There is no host" in err
+    for host in ("no.such.host.example", "192.0.2.1"):
+        status, _, err = run("explore", tmp_path / "homes.parquet", "--no-open", "--host", host)
+        assert status == 2
+        assert "There is no host" in err
 
 
 def test_without_the_page_the_way_to_it_is_told(monkeypatch, tmp_path):

@@ -50,7 +50,7 @@ def only(given: Mapping[str, Any], *known: str) -> None:
     """Refuse what nobody reads: it was meant as something else."""
     for name in given:
         if name not in known:
-            raise BadInput(f"Nothing here is called {name!r}. {near_misses(name, known)}")
+            raise BadInput(f"Nothing here is called {name[:40]!r}. {near_misses(name[:40], known)}")
 
 
 def boxes(given: object, domain: Domain) -> list[Any]:

@@ -26,7 +26,8 @@ GEOJSON = "application/geo+json"
 
 def as_json(record: Mapping[str, Any], status: int = 200, kind: str = "application/json") -> Response:
     body = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return Response(body, status, headers={"cache-control": "no-store"}, media_type=kind)
+    sent = body.encode(errors="replace")  # the name of a file need not be text
+    return Response(sent, status, headers={"cache-control": "no-store"}, media_type=kind)
 
 
 async def soon(boxes: int, work: Callable[..., Response], *given: Any) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import secrets
 import socket
@@ -72,10 +73,11 @@ def built_files() -> dict[str, bytes]:
 
 def listening(host: str, port: int | None) -> socket.socket:
     """A socket at the port that is asked for; if none is, at the usual one, or any that is free."""
+    not_here = BadInput(f"There is no host {host!r} here: use 127.0.0.1, or an address of this machine.")
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):
-        raise BadInput(f"There is no host {host!r} here: use 127.0.0.1, or an address of this machine.") from None
+        raise not_here from None
     for number in (PORT, 0) if port is None else (port,):
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,6 +85,8 @@ def listening(host: str, port: int | None) -> socket.socket:
             found.bind((place[0], number, *place[2:]))
         except OSError as error:
             found.close()
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise not_here from None
             if number == PORT and port is None:
                 continue
             raise BadInput(f"Cannot listen at {host} port {number}: {error.strerror}. Choose another --port.") from None
