@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from functools import cache
 
@@ -228,3 +230,17 @@ def test_the_command_refuses_with_a_sentence_and_leaves_nothing(run, saved, tmp_
     assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
     assert vm.load(saved)
+
+
+def test_a_disk_that_fills_up_leaves_nothing(run, saved, tmp_path, monkeypatch):
+    def fill(points, file):
+        file.write(b"lon,lat")  # on the disk: a second copy in memory may be more than there is
+        os.fsync(file.fileno())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pyarrow.csv.write_csv", fill)
+    out = tmp_path / "points.csv"
+    status, said, err = run("sample", saved, "-n", 5, "-o", out)
+    assert (status, said) == (2, "")
+    assert err.startswith(f"veilmap: Cannot write '{out}': No space left on device.")
+    assert list(tmp_path.iterdir()) == []

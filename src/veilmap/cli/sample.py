@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -37,17 +36,17 @@ def sample(
     import pyarrow.parquet as pq
 
     import veilmap as vm
-    from veilmap.fileformat import put_in_place
+    from veilmap.fileformat import beside
 
     if out.suffix.lower() not in ENDINGS:
         raise BadInput(f"Points are written to .parquet or .csv, got {str(out)!r}: choose one of these endings.")
     must_be_free(out, path, overwrite)
     found = vm.load(path)
-    points, buffer = found.sample(number, seed, integers), io.BytesIO()
-    if out.suffix.lower() == ".csv":
-        pyarrow.csv.write_csv(points, buffer)
-    else:
-        pq.write_table(points, buffer, compression="zstd")
-    put_in_place(out, buffer.getvalue(), overwrite)
+    points = found.sample(number, seed, integers)
+    with beside(out, overwrite) as place, open(place, "xb") as file:  # as text, they are larger than in memory
+        if out.suffix.lower() == ".csv":
+            pyarrow.csv.write_csv(points, file)
+        else:
+            pq.write_table(points, file, compression="zstd")
     say(f"Wrote {out}: {points.num_rows:,} synthetic points.")
     say(found.privacy.statement())
