@@ -1,4 +1,4 @@
-# make demo, test, check, web, fuzz, bench, bench-large, bench-spark, bench-explore, study, docs: each sets up what it
+# make demo, test, test-spark, check, web, fuzz, bench, bench-large, bench-spark, bench-explore, study, docs: each sets up what it
 # needs in .venv and then does its job.
 PYTHON ?= python3
 VENV := .venv
@@ -8,13 +8,17 @@ INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --quiet --disable-pip-v
 
 TIME ?= 30
 
-.PHONY: demo test check web fuzz bench bench-large bench-spark bench-explore study docs clean
+.PHONY: demo test test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
-test: $(VENV)/browser.done $(VENV)/spark.done
+test: $(VENV)/browser.done
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+# A master and two workers on this machine; half a gigabyte and some minutes more, so on its own.
+test-spark: $(VENV)/spark.done
+	$(BIN)/python -m pytest tests/test_spark.py tests/test_conformance.py
 
 check: $(VENV)/test.done
 	$(BIN)/ruff check

@@ -169,8 +169,9 @@ def postgres():
     folder = Path(tempfile.mkdtemp(prefix="pg"))
 
     def run(program, *args):
-        who = ("runuser", "-u", "postgres", "--") if root else ()
-        subprocess.run([*who, Path(found).parent / program, *args], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+        who = "postgres" if root else None
+        command = [Path(found).parent / program, *args]
+        subprocess.run(command, user=who, check=True, stdout=subprocess.DEVNULL, cwd=folder)
 
     if root:
         shutil.chown(folder, "postgres")
