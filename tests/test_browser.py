@@ -207,6 +207,11 @@ def test_boxes_are_typed_moved_by_keys_and_kept_in_the_address(chromium, server)
         page.evaluate("location.hash = '#map=7.00/47.00000/-121.00000&box=-107,34,-106,36'")
         visit.wait_for([-107, 34, -106, 36])
         assert visit.zoom() == 7
+        page.evaluate("location.hash = '#box=-115.0001,40,-115,40.0001'")
+        visit.wait_for([-115.0001, 40, -115, 40.0001])
+        assert page.inner_text("#estimate") == "0"  # and not 1e-7
+        page.evaluate("location.hash = '#map=7.00/47.00000/-121.00000&box=-107,34,-106,36'")
+        visit.wait_for([-107, 34, -106, 36])
         page.fill("input[name='0']", "-100")
         page.keyboard.press("Enter")
         page.wait_for_selector("#fault:not([hidden])")
@@ -328,7 +333,7 @@ def test_a_zone_is_clicked_or_chosen(chromium, tmp_path):
         assert "zone=0" in visit.hash()
         visit.page.wait_for_selector("body[data-drawn=yes]")
         visit.page.click("#map canvas", position={"x": 315, "y": 280})
-        visit.page.wait_for_function("document.getElementById('what').textContent === 'Basin'")
+        visit.page.wait_for_function("() => document.getElementById('what').textContent === 'Basin'")
         assert visit.answer()["estimate"] == pytest.approx(release.count(shapes[1]).estimate[0])
         visit.must_be_clean()
 

@@ -3,7 +3,8 @@
 const rounded = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 
-export const many = (n: number): string => (Math.abs(n) < 10 ? fewDigits(n, 2) : rounded.format(n)).replace("-", "−");
+/** A count, or its error: nobody reads −3.1e-7 of a point. */
+export const many = (n: number): string => (Math.abs(n) < 0.001 ? "0" : Math.abs(n) < 10 ? fewDigits(n, 2) : rounded.format(n)).replace("-", "−");
 export const brief = (n: number): string => short.format(n).replace("-", "−");
 
 /** The same with a minus that is one. */
