@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -270,3 +271,12 @@ def test_a_release_shows_itself_with_its_promise_and_a_map() -> None:
     assert "data:image/png;base64," in said
     assert "&lt;script&gt;" in said
     assert "<script>" not in said
+
+
+def test_numbers_along_many_axes_stay_apart():
+    domain = vm.Domain({f"a{k}": (0, 1) for k in range(8)})
+    made = vm.release(np.random.default_rng(1).random((2000, 8)), domain, 0.5).plot()
+    made.draw_without_rendering()
+    for axes in made.axes:
+        said = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_visible()]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(said))

@@ -55,7 +55,7 @@ def draw_pairs(figure: Any, release: Release, uncertainty: bool, theme: Theme) -
     for (row, column), edge, found in zip(places, edges, _asked(release, edges), strict=True):
         axes = panels[row, column]
         axes.tick_params(labelsize=6, labelbottom=row == count - 1, labelleft=column in (0, row))
-        axes.locator_params(nbins=4)
+        axes.locator_params(nbins=4 if count < 5 else 2)  # so that their numbers stay apart
         if column == row:
             _draw_axis(axes, edge[row], found, uncertainty, theme)
             axes.set_ylabel("")
