@@ -49,7 +49,7 @@ from veilmap.cli.reproduce import EXAMPLE as STUDY_EXAMPLE
 from veilmap.cli.reproduce import reproduce
 from veilmap.cli.sample import EXAMPLE as SAMPLE_EXAMPLE
 from veilmap.cli.sample import sample as sample_points
-from veilmap.cli.show import Format, print_csv, print_table, progress, say
+from veilmap.cli.show import Format, print_csv, print_table, progress, say, warn
 from veilmap.cli.spark import Engine, goes_to_spark, spark_points
 from veilmap.cli.sql import sql_points
 from veilmap.cli.zones import query_zones
@@ -246,7 +246,7 @@ def query(
         must_be_free(out, path, overwrite)
     if zones is not None:
         query_zones(found, zones, layer, make_valid, confidence, output, out, overwrite)
-        _warn(found)
+        warn(found)
         return
     rows = [_numbers(text, found.domain) for text in box or []]
     if boxes is not None:
@@ -272,7 +272,7 @@ def info(
     found = vm.load(path)
     signed = keys.look(path, key)
     if output is not Format.TABLE:
-        _warn(found)
+        warn(found)
     if output is Format.TABLE:
         _print_info(found, path, signed.statement)
     elif output is Format.JSON:
@@ -578,7 +578,7 @@ def _print_answers(found: Release, asked: Any, answers: Answers, output: Format)
                 for row in rows
             ],
         )
-    _warn(found)
+    warn(found)
 
 
 def _print_info(found: Release, path: Path, signed: str) -> None:
@@ -634,8 +634,3 @@ LIMITS = (
     "Its promise is for {unit}. Someone with more, or whose neighbours give them away, is protected less.",
     "Its promise holds once: further releases of the same data add their epsilons to this one.",
 )
-
-
-def _warn(found: Release) -> None:
-    if not found.privacy.private:
-        typer.echo(f"veilmap: {found.privacy.statement()}", err=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veilmap.cli.options import ReleaseArgument
-from veilmap.cli.show import say
+from veilmap.cli.show import say, warn
 
 EXAMPLE = "Example: veilmap explore roads.parquet --zones counties.geojson"
 
@@ -38,8 +38,7 @@ def explore(
     from veilmap.explore.zones import zones_of
 
     found = vm.load(path)
-    if not found.privacy.private:
-        typer.echo(f"veilmap: {found.privacy.statement()}", err=True)
+    warn(found)
     if not is_loopback(host):
         typer.echo(f"veilmap: warning: at {host}, others on the network can ask this release too.", err=True)
     serve(

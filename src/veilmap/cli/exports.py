@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veilmap.cli.options import OverwriteOption, ReleaseArgument, must_be_free
-from veilmap.cli.show import progress, say
+from veilmap.cli.show import progress, say, warn
 from veilmap.errors import BadInput
 
 EXAMPLE = "Example: veilmap export roads.parquet -o roads.gpkg"
@@ -56,8 +56,7 @@ def export(
             progress=tell,
         )
     say(f"Wrote {out}: {out.stat().st_size / 1e6:.1f} MB.")
-    if not found.privacy.private:
-        typer.echo(f"veilmap: {found.privacy.statement()}", err=True)
+    warn(found)
 
 
 def _pixels(text: str) -> int | tuple[int, int]:

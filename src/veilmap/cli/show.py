@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from veilmap.published import Release
 
 SECONDS_A_LINE = 30
 
@@ -23,6 +26,12 @@ class Format(StrEnum):
 
 def say(text: str) -> None:
     typer.echo(text)
+
+
+def warn(found: Release) -> None:
+    """Of a release that is not private."""
+    if not found.privacy.private:
+        typer.echo(f"veilmap: {found.privacy.statement()}", err=True)
 
 
 def print_csv(header: list[str], rows: list[list[Any]]) -> None:

@@ -30,7 +30,6 @@ def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
             f"There is no database file {database!r}: check its name and folder, "
             f"or give the address of one, like {ADDRESSES[1]}host/name."
         )
-    only_reads = {} if database is None else {"read_only": True}
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix="veilmap-") as folder:
@@ -39,7 +38,7 @@ def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
             "temp_directory": folder,  # rows that it sorts or joins, in clear: nobody else may look there
         }
         try:
-            connection = duckdb.connect(database or ":memory:", config=settings, **only_reads)
+            connection = duckdb.connect(database or ":memory:", read_only=database is not None, config=settings)
         except duckdb.Error:
             raise UnreadableInput(
                 f"{database!r} cannot be opened by DuckDB {duckdb.__version__}: it is no DuckDB database, of another "
