@@ -43,10 +43,10 @@ def part_of(cell, lo, hi, parts):
     return next(k for k in range(parts) if starts[k] <= cell < starts[k + 1])
 
 
-def add_axis(values, lo, hi, side, parts, offsets, index):
+def add_axis(values, lo, hi, side, parts, index):
     cells = [cell(x, lo, hi, side) for x in values]
     return [
-        -1 if i < 0 or c is None else i + offsets[part_of(c, 0, side, parts)] for i, c in zip(index, cells, strict=True)
+        -1 if i < 0 or c is None else i * parts + part_of(c, 0, side, parts) for i, c in zip(index, cells, strict=True)
     ]
 
 

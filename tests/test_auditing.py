@@ -22,7 +22,7 @@ from veilmap.auditing.bound import Event, certify, choose
 from veilmap.auditing.neighbours import KnownRows, Neighbours, usual
 from veilmap.cli import app
 from veilmap.kernels.counting import tally_grid
-from veilmap.questions import Leaves
+from veilmap.questions import Grid
 from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
 from veilmap.tree import RegularTree
@@ -162,11 +162,12 @@ def test_counts_of_known_rows_are_those_of_the_boxes(axes: int, bits: int, one: 
     side = 1 << bits
     case = Neighbours("any", axes, bits, both=3, beside=one % side, at=two % side)
     tree = RegularTree(side, axes, ((2,) * axes,) * data.draw(st.integers(0, bits)))
-    look, leaves = case.look(tree), tree.level(tree.height)
+    look = case.look(tree)
     for one_more, counts in ((False, look.without), (True, look.having)):
         engine = case.sealed(one_more)._engine
         assert isinstance(engine, KnownRows)
-        assert engine.tally(None, Leaves(tree), None).tolist() == counts[leaves].tolist()
+        places = tree.places(tree.height)
+        assert engine.tally(case.domain, Grid(places.shape), None).tolist() == counts[places].ravel().tolist()
         assert counts[0] == 3 + one_more
     parts = tuple(data.draw(st.lists(st.integers(1, 7), min_size=axes, max_size=axes)))
     for one_more, found in enumerate(case.on_grid(parts)):

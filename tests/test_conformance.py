@@ -14,11 +14,12 @@ import pytest
 
 from veilmap.domain import Domain
 from veilmap.engines import open_points, spill
-from veilmap.questions import BoxParts, Cut, Grids, Leaves, Nodes, Place, Question, Walk, parts_of, split_step
+from veilmap.questions import BoxParts, Cut, Grid, Grids, Nodes, Place, Question, Walk, parts_of, split_step
 from veilmap.tree import CutTree, RegularTree
 
 DOMAIN = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
 REGULAR = RegularTree(DOMAIN.side, 2, ((2, 2), (4, 4), (3, 3)))
+LEAVES = REGULAR.places(REGULAR.height)
 
 
 def points() -> np.ndarray:
@@ -53,7 +54,7 @@ def walks() -> dict[str, tuple[Question, np.ndarray]]:
     grids = Grids(((4, 4), (2, 8)), DOMAIN.bits)
     coarse = [RegularTree(side, 2, (parts,)) for parts in grids.parts]
     return {
-        "leaves": (Leaves(REGULAR), inside(REGULAR, REGULAR.level(REGULAR.height))),
+        "leaves": (Grid(LEAVES.shape), inside(REGULAR, slice(0, REGULAR.size))[LEAVES].ravel()),
         "placed": (
             Walk((Place(REGULAR, DOMAIN.bits),), Nodes(REGULAR.size), None),
             np.where(REGULAR.is_leaf, inside(REGULAR, slice(0, REGULAR.size)), 0),

@@ -30,9 +30,9 @@ DOMAINS = st.builds(Domain, st.dictionaries(NAMES, ranges(), min_size=1, max_siz
 
 def cells_of(domain, values, axis=0):
     """The cells of coordinates by the kernel that counts, -1 for those that are dropped."""
-    index, every_cell = np.zeros(len(values), np.int64), np.arange(domain.side)
+    index = np.zeros(len(values), np.int32)
     lo, hi = domain.axes[axis].lo, domain.axes[axis].hi
-    add_axis(np.array(values, float), lo, hi, domain.scale(axis), domain.bits, domain.side, every_cell, index)
+    add_axis(np.array(values, float), lo, hi, domain.scale(axis), domain.bits, domain.side, index)
     return index
 
 

@@ -31,36 +31,33 @@ from veilmap.engines.geometry import coordinates, crs_label
 from veilmap.engines.text import _numbers
 from veilmap.errors import BadInput, UnreadableInput
 from veilmap.kernels.reading import read_points
-from veilmap.questions import Leaves
-from veilmap.tree import RegularTree
+from veilmap.questions import Grid
 
 FLAT = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
 SOLID = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0), "age": (0.0, 100.0)})
-HEIGHT = 3
+PARTS = 8
 NUMERIC = ("int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64")
 SECRET = "7.31415926"  # noqa: S105 - a cell that no sentence may quote
 
 
-def tree_of(domain: Domain, height: int = HEIGHT) -> RegularTree:
-    return RegularTree(domain.side, domain.dimensions, ((2,) * domain.dimensions,) * height)
+def grid_of(domain: Domain) -> Grid:
+    return Grid((PARTS,) * domain.dimensions)
 
 
 def count(points: object, domain: Domain = FLAT) -> np.ndarray:
-    return open_points(points, domain).tally(domain, Leaves(tree_of(domain)), lambda part: None)
+    return open_points(points, domain).tally(domain, grid_of(domain), lambda part: None)
 
 
 def naive_count(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
-    """One point at a time against the boxes of the leaves."""
-    tree = tree_of(domain)
-    leaves = tree.level(tree.height)
-    counts = np.zeros(leaves.stop - leaves.start, np.int64)
+    """One point at a time."""
+    counts = np.zeros((PARTS,) * domain.dimensions, np.int64)
     for point in np.asarray(points, float):
         if not all(axis.lo <= value <= axis.hi for axis, value in zip(domain.axes, point, strict=True)):
             continue
         place = (point - domain.lo) / (domain.hi - domain.lo) * domain.side
         cell = np.minimum(np.floor(place), domain.side - 1)
-        counts[np.all((tree.lo[leaves] <= cell) & (cell < tree.hi[leaves]), axis=1)] += 1
-    return counts
+        counts[tuple((cell * PARTS / domain.side).astype(int))] += 1
+    return counts.ravel()
 
 
 def cells_of(points: object, domain: Domain = FLAT) -> np.ndarray:
@@ -283,7 +280,7 @@ class TestSamePointsSameCounts:
     def test_whatever_is_not_a_stream_can_be_counted_again(self, kind: str) -> None:
         engine = open_points(IN_MEMORY[kind](), SOLID)
         for _ in range(2):
-            counts = engine.tally(SOLID, Leaves(tree_of(SOLID)), lambda part: None)
+            counts = engine.tally(SOLID, grid_of(SOLID), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
     @pytest.mark.parametrize("kind", IN_MEMORY)
@@ -298,7 +295,7 @@ class TestSamePointsSameCounts:
     def test_files_can_be_counted_again(self, tmp_path: Path) -> None:
         engine = open_points(IN_FILES["tuple of mixed kinds"](tmp_path), SOLID)
         for _ in range(2):
-            counts = engine.tally(SOLID, Leaves(tree_of(SOLID)), lambda part: None)
+            counts = engine.tally(SOLID, grid_of(SOLID), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
     def test_the_order_of_columns_does_not_matter(self, tmp_path: Path) -> None:
@@ -323,14 +320,13 @@ class TestSamePointsSameCounts:
 
     def test_rows_come_in_many_pieces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         points = np.random.default_rng(3).uniform([-11, -1, 0], [21, 8, 1], (20_000, 3))
-        monkeypatch.setattr("veilmap.engines.parquet.ROWS_A_PIECE", 999)
+        monkeypatch.setattr("veilmap.engines.parquet.PIECE_BYTES", 8 * 2 * 999)
         monkeypatch.setattr("veilmap.engines.text.BLOCK_BYTES", 1 << 14)
         monkeypatch.setattr("veilmap.questions.ROWS_AT_ONCE", 100)
         monkeypatch.setattr(batches, "ROWS_A_SUM", 1500)
         inside = points[((points[:, :2] >= FLAT.lo) & (points[:, :2] <= FLAT.hi)).all(axis=1), :2]
-        cells = np.floor((inside - FLAT.lo) / (FLAT.hi - FLAT.lo) * 2**HEIGHT).astype(int)
-        offsets = tree_of(FLAT).offsets(HEIGHT)
-        expected = np.bincount(offsets[0][cells[:, 0]] + offsets[1][cells[:, 1]], minlength=4**HEIGHT)
+        boxes = np.floor((inside - FLAT.lo) / (FLAT.hi - FLAT.lo) * PARTS).astype(int)
+        expected = np.bincount(boxes[:, 0] * PARTS + boxes[:, 1], minlength=PARTS**2)
         for kind in (
             points[:, :2],
             write_parquet(tmp_path / "a.parquet", table(points), row_group_size=5000),
@@ -745,9 +741,9 @@ class TestRefusals:
 
     def test_a_stream_can_be_counted_once(self) -> None:
         engine = open_points(reader(), FLAT)
-        engine.tally(FLAT, Leaves(tree_of(FLAT)), lambda part: None)
+        engine.tally(FLAT, grid_of(FLAT), lambda part: None)
         with pytest.raises(UnreadableInput, match="can be read only once, and this one has been: open it anew"):
-            engine.tally(FLAT, Leaves(tree_of(FLAT)), lambda part: None)
+            engine.tally(FLAT, grid_of(FLAT), lambda part: None)
 
     def test_a_stream_that_breaks_off(self) -> None:
         def breaking() -> Iterator[pa.RecordBatch]:
@@ -866,7 +862,7 @@ class TestBrokenFiles:
             engine = open_points(path, FLAT)
             os.remove(path)
             with pytest.raises(UnreadableInput, match="is cut short or damaged") as caught:
-                engine.tally(FLAT, Leaves(tree_of(FLAT)), lambda part: None)
+                engine.tally(FLAT, grid_of(FLAT), lambda part: None)
             assert len(list(told(caught.value))) == 1
 
     def test_gzip_cut_short(self, tmp_path: Path) -> None:
@@ -925,9 +921,7 @@ class TestDiscretion:
             write_parquet(tmp_path / "b.parquet", table(many), row_group_size=99),
         ]
         seen: list[tuple[float, int]] = []
-        open_points(paths, FLAT).tally(
-            FLAT, Leaves(tree_of(FLAT)), lambda part: seen.append((part, threading.get_ident()))
-        )
+        open_points(paths, FLAT).tally(FLAT, grid_of(FLAT), lambda part: seen.append((part, threading.get_ident())))
         parts = [part for part, _ in seen]
         assert parts == sorted(parts)
         assert parts[-1] == 1.0
@@ -959,7 +953,7 @@ class TestDiscretion:
         taken: list[int] = []
         shares = ((taken.append(i) or 0.0, slow) for i in range(1000))
         with pytest.raises(KeyboardInterrupt):
-            batches.tally_batches(FLAT, Leaves(tree_of(FLAT)), shares, stop)
+            batches.tally_batches(FLAT, grid_of(FLAT), shares, stop)
         assert len(taken) < 1000
 
     def test_warnings_that_quote_a_cell_are_not_passed_on(
@@ -989,11 +983,10 @@ ROW_OF_TROUBLE = [
 def test_an_open_quote_spoils_its_own_line_and_no_other(line: str, tmp_path: Path) -> None:
     lines = [f'{x / 1000},{x / 1000},"name, {x}"' for x in range(1000)]
     domain = Domain({"x": (0, 1), "y": (0, 1)})
-    tree = RegularTree(domain.side, 2, ((2, 2),) * 3)
 
     def counted(rows: list[str]) -> NDArray[np.int64]:
         (tmp_path / "p.csv").write_text("x,y,name\n" + "\n".join(rows) + "\n")
-        return open_points(tmp_path / "p.csv", domain).tally(domain, Leaves(tree), lambda part: None)
+        return open_points(tmp_path / "p.csv", domain).tally(domain, Grid((8, 8)), lambda part: None)
 
     before, after = counted(lines), counted([*lines[:500], line, *lines[500:]])
     assert before.sum() == 1000
@@ -1003,9 +996,7 @@ def test_an_open_quote_spoils_its_own_line_and_no_other(line: str, tmp_path: Pat
 def test_a_quoted_field_may_hold_separators_and_quotes(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text('name,x\n"a, ""b""",0.1\n5" pipe,0.2\n"",0.3\n')
     domain = Domain({"x": (0, 1)})
-    counts = open_points(tmp_path / "p.csv", domain).tally(
-        domain, Leaves(RegularTree(domain.side, 1, ((2,),))), lambda part: None
-    )
+    counts = open_points(tmp_path / "p.csv", domain).tally(domain, Grid((2,)), lambda part: None)
     assert counts.tolist() == [3, 0]
 
 

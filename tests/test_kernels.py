@@ -69,12 +69,21 @@ def least_squares(first_child, noisy, variance):
 
 @given(st.lists(st.floats(-1, 2) | st.sampled_from([0, 0.25, 0.5, 1, math.nan, math.inf])), st.integers(1, 16), SEEDS)
 def test_add_axis_adds_each_points_part_or_drops_it(values, parts, seed):
-    rng, side = np.random.default_rng(seed), 16
-    offsets = rng.integers(0, 1000, parts)
-    before = rng.integers(-1, 5, len(values))
+    before = np.random.default_rng(seed).integers(-1, 5, len(values), np.int32)
     index = before.copy()
-    counting.add_axis(np.array(values, float), 0.0, 1.0, 16.0, 4, parts, offsets, index)
-    assert index.tolist() == naive.add_axis(values, 0.0, 1.0, side, parts, offsets, before)
+    counting.add_axis(np.array(values, float), 0.0, 1.0, 16.0, 4, parts, index)
+    assert index.tolist() == naive.add_axis(values, 0.0, 1.0, 16, parts, before)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50), st.integers(1, 2**27), st.booleans())
+def test_add_axis_is_right_to_the_cell_in_the_finest_grids(cells, parts, odd):
+    """Cells at the borders of parts are those that rounding would move."""
+    parts = min(2**27, parts | odd)
+    borders = [cell * parts // 2**31 * 2**31 // parts for cell in cells]
+    near = np.array([*cells, *borders, *(b + 1 for b in borders), *(max(b - 1, 0) for b in borders), 0, 2**31 - 1])
+    index = np.zeros(len(near), np.int32)
+    counting.add_axis(near.astype(float), 0.0, 2.0**31, 1.0, 31, parts, index)
+    assert index.tolist() == [((int(cell) + 1) * parts - 1) >> 31 for cell in near]
 
 
 @given(st.lists(st.floats(-1, 2) | st.sampled_from([0, 0.25, 0.5, 1, math.nan, math.inf])), st.integers(1, 30))

@@ -21,9 +21,8 @@ from veilmap.cli import spark as cli_spark
 from veilmap.engines import open_points
 from veilmap.engines import spark as engine_module
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.questions import Leaves
+from veilmap.questions import Grid
 from veilmap.testing import fixed_entropy
-from veilmap.tree import RegularTree
 from veilmap.vault.entropy import SystemKeys
 from veilmap.vault.sampling import poisson
 
@@ -34,7 +33,7 @@ pytestmark = [
 
 DOMAIN = vm.Domain({"x": (0, 1), "y": (0, 1)})
 LINE = vm.Domain({"x": (0, 1)})
-QUARTERS = Leaves(RegularTree(LINE.side, 1, ((4,),)))
+QUARTERS = Grid((4,))
 
 
 def quiet(part: float) -> None:
@@ -205,7 +204,7 @@ def test_a_task_that_is_done_again_counts_once(frame: Any, points: np.ndarray, s
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1000)
     broken = frame.repartition(3).mapInArrow(fails_once, frame.schema)
-    question = Leaves(RegularTree(DOMAIN.side, 2, ((8, 8),)))
+    question = Grid((8, 8))
     expected = open_points(points, DOMAIN).tally(DOMAIN, question, quiet)
     np.testing.assert_array_equal(open_points(broken, DOMAIN).tally(DOMAIN, question, quiet), expected)
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")

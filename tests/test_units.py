@@ -25,7 +25,6 @@ from veilmap.domain import Domain
 from veilmap.engines import batches, open_points
 from veilmap.engines.units import encode, id_type, read_ids, shared_type
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.questions import Leaves
 
 ROWS, PLACES = len(POINTS), POINTS[:, :2]
 NAMES = ("lon", "lat", "age")
@@ -236,10 +235,10 @@ class TestEveryInput:
             np.testing.assert_array_equal(np.stack(cells, axis=1), naive_cells(POINTS, SOLID))
 
     def test_counts_do_not_look_at_the_unit(self, tmp_path: Path) -> None:
-        from test_inputs import naive_count, tree_of
+        from test_inputs import grid_of, naive_count
 
         for points, unit in ((POINTS, IDS), (table(), "who"), (write_csv(tmp_path / "a.csv"), "who")):
-            counts = open_points(points, SOLID, unit).tally(SOLID, Leaves(tree_of(SOLID)), lambda part: None)
+            counts = open_points(points, SOLID, unit).tally(SOLID, grid_of(SOLID), lambda part: None)
             np.testing.assert_array_equal(counts, naive_count(POINTS, SOLID))
 
     def test_a_unit_may_be_an_axis(self, tmp_path: Path) -> None:
@@ -306,7 +305,7 @@ class TestPieces:
         numbers = random.integers(0, 3000, rows)
         ids = [f"p{n}" for n in numbers]
         monkeypatch.setattr("os.cpu_count", lambda: 6)
-        monkeypatch.setattr("veilmap.engines.parquet.ROWS_A_PIECE", 99)
+        monkeypatch.setattr("veilmap.engines.parquet.PIECE_BYTES", 8 * 3 * 99)
         monkeypatch.setattr("veilmap.engines.text.BLOCK_BYTES", 1 << 13)
         cells = naive_cells(points[:, :2]).tolist()
         inside = ((points[:, :2] >= FLAT.lo) & (points[:, :2] <= FLAT.hi)).all(axis=1)

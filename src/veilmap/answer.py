@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -256,8 +256,7 @@ class Answerer:
 
     def _summed(self, values: Floats) -> Floats:
         tree = cast(RegularTree, self.nodes.tree)
-        order = reduce(np.add.outer, tree.offsets(tree.height))
-        return summed_area(values[tree.level(tree.height)][order])
+        return summed_area(values[tree.places(tree.height)])
 
     @cached_property
     def _grid(self) -> marginals.Blocks:

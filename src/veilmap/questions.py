@@ -6,6 +6,7 @@ and what they say is added up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ Columns: TypeAlias = Sequence[NDArray[np.generic]]
 Cells: TypeAlias = tuple[Ints, ...]
 """The cells of rows, one array an axis."""
 
-ROWS_AT_ONCE = 1 << 15  # a chunk's indices stay in the cache between the axes
+ROWS_AT_ONCE = 1 << 16  # a chunk's indices stay in the cache between the axes
 
 
 class Step(Protocol):
@@ -154,22 +155,21 @@ class Question(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaves:
-    """How many rows lie in each leaf of a regular tree."""
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How many rows lie in each box of one grid over the domain, row-major: asked of rows before they have cells."""
 
-    tree: RegularTree
+    parts: Parts
 
     @property
     def size(self) -> int:
-        return self.tree.size - self.tree.level_start[-2]
+        return math.prod(self.parts)
 
     def add(self, domain: Domain, columns: Columns, counts: NDArray[Any]) -> None:
-        grid, offsets = self.tree.grid(self.tree.height), self.tree.offsets(self.tree.height)
         for some in _chunks(columns):
-            index = np.zeros(len(some[0]), np.int64)
+            index = np.zeros(len(some[0]), np.int32)
             for a, axis in enumerate(domain.axes):
-                add_axis(floats(some[a]), axis.lo, axis.hi, domain.scale(a), domain.bits, grid[a], offsets[a], index)
+                add_axis(floats(some[a]), axis.lo, axis.hi, domain.scale(a), domain.bits, self.parts[a], index)
             tally(index, counts)
 
 

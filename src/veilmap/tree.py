@@ -196,3 +196,7 @@ class RegularTree(Tree):
                 digit = np.arange(parts[a]) * math.prod(parts[a + 1 :])
                 out[a] = (out[a][:, None] * math.prod(parts) + digit).ravel()
         return tuple(out)
+
+    def places(self, level: int) -> Ints:
+        """Which node of a level stands at each place of its grid: an array of the grid's shape."""
+        return self.level_start[level] + reduce(np.add.outer, self.offsets(level))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.kernels.curves import hilbert_keys
-from veilmap.questions import Leaves, Question
+from veilmap.questions import Grid, Question
 from veilmap.tree import Ints, Parts, RegularTree, Tree
 from veilmap.vault import Sealed
 
@@ -32,17 +32,22 @@ class KnownRows:
     def rows(self, domain: object, progress: object, choose: object = None) -> tuple[list[Ints], Ints | None]:
         return self.cells, self.units
 
-    def tally(self, domain: object, question: Question, progress: object) -> Ints:
-        tree = cast(Leaves, question).tree  # rows that are held are asked no other
-        if tree.splits not in self._known:
-            leaves = tree.level(tree.height)
-            places, times = np.unique(np.stack(self.cells, axis=1), axis=0, return_counts=True)
-            self._known[tree.splits] = inside(tree.lo[leaves], tree.hi[leaves], places) @ times
-        return self._known[tree.splits].copy()
+    def tally(self, domain: Domain, question: Question, progress: object) -> Ints:
+        parts = cast(Grid, question).parts  # rows that are held are asked no other
+        if parts not in self._known:
+            self._known[parts] = on_grid(np.stack(self.cells, axis=1), np.ones_like(self.cells[0]), parts, domain.bits)
+        return self._known[parts].copy()
 
     @cached_property
-    def _known(self) -> dict[tuple[Parts, ...], Ints]:
+    def _known(self) -> dict[Parts, Ints]:
         return {}
+
+
+def on_grid(places: Ints, times: Ints, parts: Parts, bits: int) -> Ints:
+    """How often places lie in each box of a grid, row-major."""
+    counts = np.zeros(parts, np.int64)
+    np.add.at(counts, tuple(((places + 1) * np.array(parts) - 1).T >> bits), times)
+    return counts.ravel()
 
 
 def inside(lo: Ints, hi: Ints, places: Ints) -> Ints:
@@ -122,11 +127,8 @@ class Neighbours:
 
     def on_grid(self, parts: Parts) -> tuple[Ints, Ints]:
         """The same of the boxes of a grid, row-major."""
-        place = tuple(((self._places + 1) * np.array(parts) - 1).T >> self.bits)
-        out = np.zeros((2, *parts), np.int64)
-        for counts, rows in zip(out, self._rows.T, strict=True):
-            np.add.at(counts, place, rows)
-        return out[0].ravel(), out[1].ravel()
+        without, having = (on_grid(self._places, rows, parts, self.bits) for rows in self._rows.T)
+        return without, having
 
 
 def usual(axes: int, most: int | None, halvings: int) -> list[Neighbours]:

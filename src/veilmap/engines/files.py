@@ -57,9 +57,11 @@ def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain, unit: st
     names = [os.fspath(path) for path in paths]
     sources = tuple(_open(name, domain, unit) for name in names)
     about = [os.stat(name) for name in names]
-    for k, name in enumerate(names):
-        if any(os.path.samestat(about[k], other) for other in about[:k]):
+    seen: set[tuple[int, int]] = set()
+    for name, one in zip(names, about, strict=True):
+        if (one.st_dev, one.st_ino) in seen:
             raise BadInput(f"Each file must be given once, and {name!r} is given again: its rows would count twice.")
+        seen.add((one.st_dev, one.st_ino))
     return FilesEngine(sources, tuple(one.st_size for one in about), _shared_type(sources, unit))
 
 

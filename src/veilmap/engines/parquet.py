@@ -17,7 +17,7 @@ from veilmap.engines.guard import guard, guard_each
 from veilmap.errors import UnreadableInput
 
 MAGIC = b"PAR1"
-ROWS_A_PIECE = 1 << 17
+PIECE_BYTES = 1 << 24  # of numbers: counts that many rows in a row look up stay in the cache
 BUFFER_BYTES = 1 << 20
 
 
@@ -41,7 +41,8 @@ class ParquetSource:
     def _read(self, metadata: pq.FileMetaData, group: int) -> Iterator[Piece]:
         # A handle of its own for each worker; and a buffer, or pyarrow holds whole column chunks in memory.
         with guard(self._open(metadata), self.damaged) as file:
-            pieces = file.iter_batches(ROWS_A_PIECE, [group], self.layout.needed, use_threads=False)
+            needed = self.layout.needed
+            pieces = file.iter_batches(PIECE_BYTES // (8 * len(needed)), [group], needed, use_threads=False)
             for rows in guard_each(pieces, self.damaged):
                 yield self.layout.read(rows)
 

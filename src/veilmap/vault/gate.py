@@ -17,7 +17,7 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.counting import sum_children
 from veilmap.method import Method, Noise
-from veilmap.questions import Cut, Grids, Leaves, Nodes, Place, Step, parts_of, split_step
+from veilmap.questions import Cut, Grid, Grids, Nodes, Place, Step, parts_of, split_step
 from veilmap.structures import GRAINS, Gate
 from veilmap.tree import CutTree, Flags, Ints, Parts, RegularTree, Tree
 from veilmap.vault.dense import decay, looks_dense
@@ -288,7 +288,8 @@ def _measure(
         if exact is None:
             if rows is None and isinstance(tree, RegularTree) and streams:
                 exact = np.zeros(tree.size, np.int64)
-                exact[tree.level(tree.height)] = points._tally(Leaves(tree), progress)
+                leaves = tree.places(tree.height)
+                exact[leaves] = points._tally(Grid(leaves.shape), progress).reshape(leaves.shape)
             else:
                 exact = held().tally(Nodes(tree.size))
             sum_children(tree.first_child, exact, tree.level_start[-2])
