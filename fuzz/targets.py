@@ -26,8 +26,10 @@ import pyarrow.parquet as pq
 import shapely
 
 import veilmap as vm
-from veilmap import cli, fileformat
+from veilmap import fileformat
 from veilmap.amounts import exact_delta
+from veilmap.cli.boxes import parse_box, read_boxes
+from veilmap.cli.info import print_info
 from veilmap.cli.options import typed_settings
 from veilmap.cli.show import Format
 from veilmap.cli.zones import print_zones
@@ -193,9 +195,9 @@ def box_values(data: bytes) -> None:
 )
 def box_text(data: bytes) -> None:
     """--box and --boxes."""
-    rows = cli._read_boxes(file("boxes.csv", data), PLANE)
+    rows = read_boxes(file("boxes.csv", data), PLANE)
     must_answer(releases()[0], rows)
-    must_answer(releases()[0], [cli._numbers(text(data), PLANE)])
+    must_answer(releases()[0], [parse_box(text(data), PLANE)])
 
 
 # Zones
@@ -318,7 +320,7 @@ def must_serve(release: vm.Release) -> None:
         points = np.stack([column.to_numpy() for column in release.sample(20, seed=1).columns], axis=1)
         assert np.all((lo <= points) & (points <= hi))
     with redirect_stdout(io.StringIO()) as shown:
-        cli._print_info(release, Path("release.parquet"), "not signed")
+        print_info(release, Path("release.parquet"), "not signed")
     assert shown.getvalue().replace("\n", "").isprintable()
 
 
