@@ -8,15 +8,20 @@ INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --quiet --disable-pip-v
 
 TIME ?= 30
 
-.PHONY: demo test test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
+.PHONY: demo test fetch test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
-test: $(VENV)/browser.done
+# Kernels are compiled while a browser and Spark are fetched.
+test: $(VENV)/test.done
+	@$(MAKE) --no-print-directory -j2 $(VENV)/kernels.done fetch
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
-# A master and two workers on this machine; half a gigabyte and some minutes more, so on its own.
+fetch: $(VENV)/browser.done
+	@$(MAKE) --no-print-directory $(VENV)/spark.done
+
+# Those with a master and two workers on this machine.
 test-spark: $(VENV)/spark.done
 	$(BIN)/python -m pytest tests/test_spark.py tests/test_conformance.py
 
@@ -68,6 +73,10 @@ $(VENV)/demo.done: $(VENV)/made.done pyproject.toml constraints.txt
 
 $(VENV)/test.done: $(VENV)/made.done pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[geo,plot,raster,h3,explore,sql,postgres,demo,match]' --group dev
+	touch $@
+
+$(VENV)/kernels.done: $(VENV)/test.done $(wildcard src/veilmap/kernels/*.py)
+	$(BIN)/python .ci/compile.py
 	touch $@
 
 $(VENV)/spark.done: $(VENV)/test.done
