@@ -80,7 +80,7 @@ $(VENV)/kernels.done: $(VENV)/test.done $(wildcard src/veilmap/kernels/*.py)
 	touch $@
 
 $(VENV)/spark.done: $(VENV)/test.done
-	@$(INSTALL) --editable '.[spark]' || echo "There is no Spark: its tests will be skipped."
+	@$(INSTALL) 'pyspark[sql]' || echo "There is no Spark: its tests will be skipped."
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || sh .ci/packages.sh default-jre-headless || echo "There is no Java: tests of Spark will be skipped."
 	touch $@
 
