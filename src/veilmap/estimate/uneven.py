@@ -54,7 +54,10 @@ SHARED, WITH_SLOPES = 0.35, 0.25
 much of what neighbours have in common."""
 PLAIN = 2.5
 """Likeness beyond this is that of many boxes, not of those next to each other, and all of it counts."""
-MOST = 10.0
+BESIDES = 0.5
+"""The part of neighbours' likeness that counts where it is known which of them see the same: see ``cut_often``."""
+MOST, MOST_THIN = 10.0, 32.0
+"""What likeness makes of unevenness, at most: of neighbours, and of thin boxes side by side."""
 
 
 class Noisy(Protocol):
@@ -86,6 +89,7 @@ class Evidence:
     z: Floats
     subtree: Floats
     state: Floats
+    stretch: Floats  # of boxes, as ``stretches`` has it
     side: float  # of leaves, log2
 
     @classmethod
@@ -99,7 +103,7 @@ class Evidence:
         sweeps.combine_up(tree.first_child, z, subtree)
         state = np.empty((tree.size, 5))
         sides, mass = kernel.expect_inner(tree.first_child, volume, z, subtree, HAZARD, state)
-        return cls(tree, axes, volume, z, subtree, state, sides / (axes * max(mass, 1e-9)))
+        return cls(tree, axes, volume, z, subtree, state, stretches(tree, axes), sides / (axes * max(mass, 1e-9)))
 
     @property
     def counts(self) -> tuple[Ints, Floats, Floats, Floats, Floats]:
@@ -119,7 +123,7 @@ class Learned:
         seen = Evidence.of(nodes)
         where, parts = split_nodes(seen.tree)
         rows = np.empty((4 * seen.axes * CELLS_A_LEVEL * max(seen.tree.height, 1), kernel.COLUMNS))
-        found = kernel.contrasts(where, parts, *seen.counts, seen.state, rows)
+        found = kernel.contrasts(where, parts, *seen.counts, seen.state, seen.stretch, rows)
         rho = learn(rows[:found], seen.axes, seen.side)
         return cls(seen, rho, alike(seen, rho))
 
@@ -132,16 +136,19 @@ def unevenness(full: Estimates, kept: Estimates, learned: Callable[[], Learned] 
     for what they explain. Powers of 2^(1/4).
     """
     known = Learned.of(full) if learned is None else learned()
-    company = company_of(known.likeness, kept.slope is not None)
+    stretch = known.seen.stretch
+    company = company_of(known.likeness, kept.slope is not None, len(stretch) > 0)
     where = kept.tree.first_child, _places(full.tree, kept.tree)
     out = np.empty(kept.tree.size)
-    how: tuple[Floats, Floats, Floats, Floats, Floats, float] = (
+    how: tuple[Floats, Floats, Floats, Floats, Floats, float, Floats, Floats] = (
         known.seen.state,
         _explained(kept),
         known.rho.scale,
         known.rho.weight,
         POWERS,
         company,
+        stretch,
+        cut_often(stretch),
     )
     half = int(np.searchsorted(kept.tree.first_child, len(out) // 2))
 
@@ -153,7 +160,7 @@ def unevenness(full: Estimates, kept: Estimates, learned: Callable[[], Learned] 
     return out
 
 
-def company_of(likeness: Floats, slopes: bool) -> float:
+def company_of(likeness: Floats, slopes: bool, stretched: bool = False) -> float:
     """By how much the unevenness of a leaf is more because its neighbours on a query's border err like it.
 
     A border has one direction less than there are axes. Neighbours in all of them err alike, and those of neighbours.
@@ -162,7 +169,8 @@ def company_of(likeness: Floats, slopes: bool) -> float:
         each = 1 + WITH_SLOPES * (likeness - 1)
     else:
         each = 1 + SHARED * (np.minimum(likeness, PLAIN) - 1) + np.maximum(likeness - PLAIN, 0)
-    return float(np.prod(np.minimum(each, MOST)))
+    company = float(np.prod(np.minimum(each, MOST)))
+    return 1 + BESIDES * (company - 1) if stretched else company
 
 
 def alike(seen: Evidence, rho: Correlation) -> Floats:
@@ -183,7 +191,8 @@ def _alike_across(seen: Evidence, rho: Correlation, axis: int, along: int) -> fl
     rows = _grid_pairs(tree, axis, along) if isinstance(tree, RegularTree) else _pairs(tree, axis, along)
     of = np.empty((len(rows), 3))
     pairs = np.ascontiguousarray(rows[:, 2:4])
-    kernel.differences(pairs, tree.parent, *seen.counts, LOGISTIC, seen.state, rho.scale, rho.weight, of)
+    how = rho.scale, rho.weight, seen.stretch, axis
+    kernel.differences(pairs, tree.parent, *seen.counts, LOGISTIC, seen.state, *how, of)
     all_pairs, one_border, products, squares = kernel.neighbours(rows, of, STRETCH, FAR).T
     apart = np.arange(1, FAR)
     trust = SURE**2 * one_border[1:] ** 2 / np.maximum(squares[1:], 1e-300)
@@ -224,7 +233,7 @@ def _grid_pairs(tree: RegularTree, axis: int, along: int) -> Ints:
 
 def learn(rows: Floats, axes: int, side: float) -> Correlation:
     """ρ from contrasts of boxes, for leaves of about this side (log2 of the domain's)."""
-    volume, mean, square, out_by, seen, noise = rows.T
+    volume, mean, square, out_by, seen, noise, stretch = rows.T
     size = volume / axes
     use = (mean > 0.3) & (size < min(-1.0, side + COARSER)) & (square > mean)
     size, mean, out_by, noise = size[use], mean[use], out_by[use], noise[use]
@@ -233,6 +242,7 @@ def learn(rows: Floats, axes: int, side: float) -> Correlation:
     if not len(mean):
         return Correlation(scale, USUAL.copy())
     density = np.log2(mean + 1) - axes * size
+    size = size + stretch[use]
     cell = np.floor(2 * (size - size.min())) * 64 + np.floor(density - density.min())
     cell = (cell * 16 + np.floor(np.clip(out_by, -4, 4) + 4)).astype(np.int64)
     cell = (np.cumsum(np.bincount(cell) > 0) - 1)[cell]  # numbered without gaps, and without sorting
@@ -303,6 +313,28 @@ def split_nodes(tree: Tree) -> tuple[Ints, Ints]:
     parts, grid = np.empty((len(nodes), _axes(tree)), np.int64), np.empty(len(nodes), np.bool_)
     kernel.all_parts(tree.first_child, tree.lo, nodes, parts, grid)
     return nodes[grid], parts[grid]
+
+
+def stretches(tree: Tree, axes: int) -> Floats:
+    """log2 of the sides of each box over what they would be were they alike; nothing where all axes are cut at once.
+
+    Boxes that are cut in two may become long and thin, and where cuts are medians they do.
+    """
+    if axes < 2 or isinstance(tree, RegularTree) or tree.lo.shape[1] < axes or tree.children.max() != 2:
+        return np.empty((0, axes))
+    side = np.log2(np.maximum(tree.hi - tree.lo, 1) / (tree.hi[0] - tree.lo[0]))
+    return np.asarray(side - side.mean(axis=1, keepdims=True))
+
+
+def cut_often(stretch: Floats) -> Floats:
+    """How much a cut along each axis of a box counts: long sides are cut more often, and many of them at once.
+
+    Thin boxes lie side by side, as many as make a square have the same around them, and a border that cuts their long
+    sides cuts all of them in the same place. They err neither as one nor on their own: the square root is between.
+    """
+    side = np.exp2(stretch)
+    thin = np.maximum(side[:, :, None] / side[:, None, :], 1).prod(axis=2)
+    return np.asarray(side / side.sum(axis=1, keepdims=True) * np.minimum(np.sqrt(thin), MOST_THIN))
 
 
 def volumes(tree: Tree) -> Floats:

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 LOWEST, HIGHEST, STEPS = -30.0, 8.0, 32  # where the hazard is tabled, and entries a unit
 STEEPEST, FLATTEST = -7.0, 3.0  # of the log odds of a correlation
 LEAST = 0.2  # part of a leaf's unevenness that no slope explains
-COLUMNS = 6  # of what ``contrasts`` writes
+COLUMNS = 7  # of what ``contrasts`` writes
 SMALLEST, LARGEST = -40, 400  # powers of 2^(1/4) that unevenness may be
 EIGHTHS = (2**0.125, 2**0.375, 2**0.625, 2**0.875)
 
@@ -158,13 +158,15 @@ def contrasts(
     subtree: Floats,
     hazard: Floats,
     state: Floats,
+    stretch: Floats,
     out: Floats,
 ) -> int:
     """How unlike the halves of boxes are: of nodes cut into a grid, and of aligned blocks of 2, 4, … cells a side.
 
     D = (points in one half) − f · (all points), f the half's part of the volume. A row of ``out`` is log2 volume, mean,
-    square and how far it stands out, of the block; then D² / f(1−f) less what noise adds to it, and that noise. Along
-    each axis that is cut, one row. Returns the number of rows.
+    square and how far it stands out, of the block; then D² / f(1−f) less what noise adds to it, that noise, and the
+    stretch of the side that is cut. Along each axis that is cut, one row. Returns the number of rows. ``stretch`` is
+    log2 of the sides of each box over what they would be were they alike, or nothing.
     """
     rows = 0
     axes = parts.shape[1]
@@ -229,18 +231,19 @@ def contrasts(
                     out[rows, 3] = out_by
                     out[rows, 4] = d * d / (f * (1.0 - f)) - noise
                     out[rows, 5] = noise
+                    out[rows, 6] = stretch[v, k] if len(stretch) else 0.0
                     rows += 1
             b *= 2
     return rows
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def side_odds(content: float, scale: Floats, weight: Floats) -> float:
-    """What the size of a box, log2 of its volume, says of the log odds of the correlation inside it.
+def side_odds(side: float, scale: Floats, weight: Floats) -> float:
+    """What the side of a box that is cut, log2, says of the log odds of the correlation inside it.
 
     ``scale`` is log2 side and density at the middle, the least and greatest density that was learned from, and axes.
     """
-    return float(weight[0] + weight[1] * min(max(content / scale[4] - scale[0], -2.5), 4.0) - weight[2] * scale[1])
+    return float(weight[0] + weight[1] * min(max(side - scale[0], -2.5), 4.0) - weight[2] * scale[1])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
@@ -337,9 +340,12 @@ def differences(
     state: Floats,
     scale: Floats,
     weight: Floats,
+    stretch: Floats,
+    axis: int,
     out: Floats,
 ) -> None:
-    """Of pairs of siblings: D as in ``contrasts``, what company adds to its variance, and what noise and chance do."""
+    """Of siblings on either side of a cut: D as in ``contrasts``, what company adds to its variance, and what noise and
+    chance do."""
     low, high, by = scale[2], scale[3], (weight[2], weight[3], weight[4])
     for i in range(len(pairs)):
         a, b = pairs[i, 0], pairs[i, 1]
@@ -355,7 +361,8 @@ def differences(
         mean, square = expected(z[a] + z[b] + both * gain, s, prior, hazard)
         content, crowd, f = log2(size), log2(mean + 1.0), volume[a] / size
         out_by = crowd - log2(prior + 1.0)
-        rho = correlation(side_odds(content, scale, weight), crowd - content, out_by, low, high, by, logistic)
+        odds = side_odds(content / scale[4] + (stretch[v, axis] if len(stretch) else 0.0), scale, weight)
+        rho = correlation(odds, crowd - content, out_by, low, high, by, logistic)
         out[i, 0] = (1.0 - f) * z[a] - f * z[b]
         out[i, 1] = f * (1.0 - f) * rho * max(square - mean, 0.0)
         out[i, 2] = (1.0 - f) ** 2 * subtree[a] + f * f * subtree[b] + f * (1.0 - f) * mean
@@ -427,6 +434,8 @@ def unevenness(
     weight: Floats,
     powers: Floats,
     company: float,
+    stretch: Floats,
+    often: Floats,
     begin: int,
     end: int,
     out: Floats,
@@ -434,8 +443,9 @@ def unevenness(
     """q = mean + company · correlation · (square − mean), less what slopes explain, of leaves, as ``stepped``.
 
     ``kept_child`` is the tree that is published, ``kept`` which node of the whole tree each of its nodes is, or nothing
-    where it is the whole tree. ``explained`` is one number a node, or none at all. q is 0 at inner nodes. Written
-    are the children of nodes from ``begin`` to ``end``; -1 is nothing, whose child is the root.
+    where it is the whole tree. ``explained`` is one number a node, or none at all; ``stretch`` as in ``contrasts``,
+    and ``often`` how much a cut along each axis counts. q is 0 at inner nodes. Written are the children of nodes from
+    ``begin`` to ``end``; -1 is nothing, whose child is the root.
     """
     low, high, by = scale[2], scale[3], (weight[2], weight[3], weight[4])
     size, noise, prior, usual, content, odds, s = -1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -456,7 +466,7 @@ def unevenness(
             if volume[v] != size:  # siblings are often alike
                 size = volume[v]
                 content = log2(size)
-                odds = side_odds(content, scale, weight)
+                odds = side_odds(content / scale[4], scale, weight)
                 changed = True
             if i < 0 or first_child[v] < first_child[v + 1]:
                 mean, square = state[v, 2], state[v, 3]
@@ -477,7 +487,15 @@ def unevenness(
                 out[j] = stepped(mean, powers)
                 continue
             crowd = log2(mean + 1.0)
-            over *= correlation(odds, crowd - content, crowd - usual, low, high, by, logistic)
+            if len(stretch):
+                alike = 0.0
+                for k in range(stretch.shape[1]):
+                    odds = side_odds(content / scale[4] + stretch[v, k], scale, weight)
+                    rho = correlation(odds, crowd - content, crowd - usual, low, high, by, logistic)
+                    alike += often[v, k] * rho
+                over *= alike
+            else:
+                over *= correlation(odds, crowd - content, crowd - usual, low, high, by, logistic)
             if len(explained):
                 over = max(over - explained[j], LEAST * over)
             out[j] = stepped(mean + company * over, powers)
