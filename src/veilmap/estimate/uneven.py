@@ -35,8 +35,8 @@ DOUBT = np.array([1.5, 0.6, 0.25, 0.3, 0.3])
 """The standard deviation of each of these, from one set of points to the next."""
 MISFIT = 0.3
 """How far, as a part of ρ, the formula may be off in one kind of boxes."""
-COARSER = 4.0
-"""Boxes more octaves larger than the leaves say nothing of them."""
+COARSER, ALIKE = 4.0, 2.5
+"""Boxes more octaves larger than the leaves say nothing of them: leaves of many sizes, and of one."""
 CELLS_A_LEVEL = 24_000
 """Children that are looked at of each level."""
 STEPS, ROUNDS = 40, 3
@@ -124,7 +124,7 @@ class Learned:
         where, parts = split_nodes(seen.tree)
         rows = np.empty((4 * seen.axes * CELLS_A_LEVEL * max(seen.tree.height, 1), kernel.COLUMNS))
         found = kernel.contrasts(where, parts, *seen.counts, seen.state, seen.stretch, rows)
-        rho = learn(rows[:found], seen.axes, seen.side)
+        rho = learn(rows[:found], seen.axes, seen.side, ALIKE if isinstance(seen.tree, RegularTree) else COARSER)
         return cls(seen, rho, alike(seen, rho))
 
 
@@ -231,11 +231,11 @@ def _grid_pairs(tree: RegularTree, axis: int, along: int) -> Ints:
     return np.concatenate(rows)
 
 
-def learn(rows: Floats, axes: int, side: float) -> Correlation:
-    """ρ from contrasts of boxes, for leaves of about this side (log2 of the domain's)."""
+def learn(rows: Floats, axes: int, side: float, coarser: float = COARSER) -> Correlation:
+    """ρ from contrasts of boxes that are not much coarser, for leaves of about this side (log2 of the domain's)."""
     volume, mean, square, out_by, seen, noise, stretch = rows.T
     size = volume / axes
-    use = (mean > 0.3) & (size < min(-1.0, side + COARSER)) & (square > mean)
+    use = (mean > 0.3) & (size < min(-1.0, side + coarser)) & (square > mean)
     size, mean, out_by, noise = size[use], mean[use], out_by[use], noise[use]
     pairs, seen = square[use] - mean, seen[use] - mean  # seen = ρ · pairs, on average
     scale = np.array([side, 0.0, 0.0, 0.0, axes])
@@ -333,8 +333,11 @@ def cut_often(stretch: Floats) -> Floats:
     sides cuts all of them in the same place. They err neither as one nor on their own: the square root is between.
     """
     side = np.exp2(stretch)
-    thin = np.maximum(side[:, :, None] / side[:, None, :], 1).prod(axis=2)
-    return np.asarray(side / side.sum(axis=1, keepdims=True) * np.minimum(np.sqrt(thin), MOST_THIN))
+    often = side / side.sum(axis=1, keepdims=True)
+    for k, longer in enumerate(stretch.T):
+        thin = np.maximum(longer[:, None] - stretch, 0).sum(axis=1)
+        often[:, k] *= np.minimum(np.exp2(thin / 2), MOST_THIN)
+    return np.asarray(often)
 
 
 def volumes(tree: Tree) -> Floats:
