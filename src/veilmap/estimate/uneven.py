@@ -124,7 +124,7 @@ class Learned:
         where, parts = split_nodes(seen.tree)
         rows = np.empty((4 * seen.axes * CELLS_A_LEVEL * max(seen.tree.height, 1), kernel.COLUMNS))
         found = kernel.contrasts(where, parts, *seen.counts, seen.state, seen.stretch, rows)
-        rho = learn(rows[:found], seen.axes, seen.side, ALIKE if isinstance(seen.tree, RegularTree) else COARSER)
+        rho = learn(rows[:found], seen.axes, seen.side, isinstance(seen.tree, RegularTree))
         return cls(seen, rho, alike(seen, rho))
 
 
@@ -231,11 +231,14 @@ def _grid_pairs(tree: RegularTree, axis: int, along: int) -> Ints:
     return np.concatenate(rows)
 
 
-def learn(rows: Floats, axes: int, side: float, coarser: float = COARSER) -> Correlation:
-    """ρ from contrasts of boxes that are not much coarser, for leaves of about this side (log2 of the domain's)."""
+def learn(rows: Floats, axes: int, side: float, one_size: bool = False) -> Correlation:
+    """ρ from contrasts of boxes, for leaves of about this side (log2 of the domain's), or all of this side.
+
+    Where all leaves are of one size the fullest make most of the errors, and are heard more.
+    """
     volume, mean, square, out_by, seen, noise, stretch = rows.T
     size = volume / axes
-    use = (mean > 0.3) & (size < min(-1.0, side + coarser)) & (square > mean)
+    use = (mean > 0.3) & (size < min(-1.0, side + (ALIKE if one_size else COARSER))) & (square > mean)
     size, mean, out_by, noise = size[use], mean[use], out_by[use], noise[use]
     pairs, seen = square[use] - mean, seen[use] - mean  # seen = ρ · pairs, on average
     scale = np.array([side, 0.0, 0.0, 0.0, axes])
@@ -249,6 +252,7 @@ def learn(rows: Floats, axes: int, side: float, coarser: float = COARSER) -> Cor
     blur, rho, weight = 3 * noise**2, np.full(len(mean), 0.15), USUAL.copy()
     for _ in range(ROUNDS):  # how much a box says depends on ρ itself
         trust = 1 / (blur + 2 * (mean + rho * pairs) ** 2 + 1e-9)
+        trust = np.sqrt(trust) if one_size else trust
         if not scale[1]:
             heavy, order = trust * pairs**2, np.argsort(density)
             ends = np.searchsorted(np.cumsum(heavy[order]) / heavy.sum(), [0.005, 0.995])
