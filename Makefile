@@ -3,20 +3,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The page of veilmap explore is built by make web, not at each installation.
-INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# The page of veilmap explore is built by make web, not at each installation; most of what is installed is never imported.
+INSTALL := VEILMAP_WEB=skip $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 
 TIME ?= 30
 
-.PHONY: demo test fetch test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
+.PHONY: demo test kernels fetch test-spark check web fuzz bench bench-large bench-spark bench-explore study docs clean
 
 demo: $(VENV)/demo.done
 	$(BIN)/veilmap demo --out demo
 
 # Kernels are compiled while a browser and Spark are fetched.
 test: $(VENV)/test.done
-	@$(MAKE) --no-print-directory -j2 $(VENV)/kernels.done fetch
+	@$(MAKE) --no-print-directory -j2 kernels fetch
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+kernels: $(VENV)/kernels.done
 
 fetch: $(VENV)/browser.done
 	@$(MAKE) --no-print-directory $(VENV)/spark.done

@@ -1,12 +1,13 @@
 """How often 95 % intervals hold the truth, and how long they are.
 
-    python -m benchmarks.coverage [--methods best,quad-opt:10,kd-hybrid+check] [--axes 3] [FILE …]
+    python -m benchmarks.coverage [--methods best,quad-opt:10,kd-hybrid+check] [--axes 3] [--others | FILE …]
 
 Of every data set × method × shape × epsilon: the part of random non-empty boxes whose interval holds the true count,
 and the mean length of intervals over that of intervals for noise alone. Shapes are the paper's, scaled to the domain,
 which is the box around the points (these are public); on other than two axes three cubes and a slab. A method has a
 height after a colon, and +check where a hundredth of ε checks its answers. Files are .parquet tables, whose first
 columns are taken, or .npy arrays; without any, generated points and, on two axes, road files where they are at hand.
+Others are the sets of ``veilmap reproduce rivals --score --quick``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import veilmap as vm
 from benchmarks.data import DATA
 from veilmap.reproduce.data import two_states
+from veilmap.reproduce.sets import usual_sets
 
 SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
 CUBES, SLAB = (0.1, 0.25, 0.5), (0.05, 0.8)  # of the domain's sides: those of cubes, across a slab and along it
@@ -127,10 +129,12 @@ def main() -> None:
     ask.add_argument("--releases", type=int, default=20)
     ask.add_argument("--queries", type=int, default=100)
     ask.add_argument("--axes", type=int, default=2)
+    ask.add_argument("--others", action="store_true")
     given = ask.parse_args()
     print(f"{'data':<18}{'method':<16}{'ε':>4}  {'covered, % (four shapes)':^31}  {'length ÷ noise only':^27}")
     within: dict[str, list[bool]] = {}
-    for name, points in sets(given.files, given.axes):
+    others = ((name, setting.points) for name, setting in usual_sets(0, quick=True).items())
+    for name, points in others if given.others else sets(given.files, given.axes):
         for method in given.methods.split(","):
             for epsilon in EPSILONS:
                 parts, length = covered(points, method, epsilon, given.releases, given.queries)
