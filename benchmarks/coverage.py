@@ -116,10 +116,10 @@ def covered(points: np.ndarray, method: str, epsilon: float, releases: int, quer
         for i in range(len(SHAPES)):
             some = rng.choice(len(truth[i]), queries, replace=False)
             answers, noise = (r.count(pool[i, some], confidence=0.95) for r in (made, plain))
-            held[i] += np.mean((answers.low <= truth[i, some]) & (truth[i, some] <= answers.high))
+            held[i] += np.count_nonzero((answers.low <= truth[i, some]) & (truth[i, some] <= answers.high))
             length[i] += np.mean(answers.high - answers.low)
             noise_only[i] += np.mean(noise.high - noise.low)
-    return (100 * held / releases).tolist(), (length / noise_only).tolist()
+    return (100 * held / (releases * queries)).tolist(), (length / noise_only).tolist()
 
 
 def main() -> None:
