@@ -27,8 +27,11 @@ def why_not() -> str | None:
         import pyspark  # noqa: F401 - only whether it is there
     except ImportError:
         return "pyspark is not installed"
-    java = os.environ.get("JAVA_HOME")
-    return None if java or shutil.which("java") else "there is no Java on this machine"
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+    if java is None or subprocess.run([java, "-version"], capture_output=True, check=False).returncode:
+        return "there is no Java on this machine" if not home else "there is no Java in JAVA_HOME"
+    return None
 
 
 @dataclass

@@ -61,6 +61,12 @@ def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
             yield path.stem, np.stack([table[i].to_numpy() for i in range(axes)], axis=1)
 
 
+def others() -> Iterator[tuple[str, np.ndarray]]:
+    """Those of the score."""
+    for name, setting in usual_sets(0, quick=True).items():
+        yield name, setting.points
+
+
 def shapes(axes: int) -> np.ndarray:
     """The sides of boxes that are asked for, as parts of the domain's."""
     if axes == 2:
@@ -133,14 +139,13 @@ def main() -> None:
     given = ask.parse_args()
     print(f"{'data':<18}{'method':<16}{'ε':>4}  {'covered, % (four shapes)':^31}  {'length ÷ noise only':^27}")
     within: dict[str, list[bool]] = {}
-    others = ((name, setting.points) for name, setting in usual_sets(0, quick=True).items())
-    for name, points in others if given.others else sets(given.files, given.axes):
+    for name, points in others() if given.others else sets(given.files, given.axes):
         for method in given.methods.split(","):
             for epsilon in EPSILONS:
                 parts, length = covered(points, method, epsilon, given.releases, given.queries)
                 within.setdefault(method, []).extend(BAND[0] <= part <= BAND[1] for part in parts)
                 print(
-                    f"{name:<18}{method:<16}{epsilon:>4}  {' '.join(f'{part:7.1f}' for part in parts)}"
+                    f"{name:<18}{method:<16}{epsilon:>4}  {' '.join(f'{part:7.2f}' for part in parts)}"
                     f"  {' '.join(f'{times:6.2f}' for times in length)}",
                     flush=True,
                 )

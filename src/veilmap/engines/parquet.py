@@ -18,6 +18,7 @@ from veilmap.errors import UnreadableInput
 
 MAGIC = b"PAR1"
 PIECE_BYTES = 1 << 24  # of numbers: counts that many rows in a row look up stay in the cache
+MOST_WIDE_ROWS = 1 << 17  # of geometries and ids, which may be long
 BUFFER_BYTES = 1 << 20
 
 
@@ -42,7 +43,10 @@ class ParquetSource:
         # A handle of its own for each worker; and a buffer, or pyarrow holds whole column chunks in memory.
         with guard(self._open(metadata), self.damaged) as file:
             needed = self.layout.needed
-            pieces = file.iter_batches(PIECE_BYTES // (8 * len(needed)), [group], needed, use_threads=False)
+            rows = PIECE_BYTES // (8 * len(needed))
+            if self.layout.geometry is not None or self.layout.unit is not None:
+                rows = min(rows, MOST_WIDE_ROWS)
+            pieces = file.iter_batches(rows, [group], needed, use_threads=False)
             for rows in guard_each(pieces, self.damaged):
                 yield self.layout.read(rows)
 
