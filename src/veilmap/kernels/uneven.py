@@ -490,8 +490,8 @@ def unevenness(
             if len(stretch):
                 alike = 0.0
                 for k in range(stretch.shape[1]):
-                    odds = side_odds(content / scale[4] + stretch[v, k], scale, weight)
-                    rho = correlation(odds, crowd - content, crowd - usual, low, high, by, logistic)
+                    along = side_odds(content / scale[4] + stretch[v, k], scale, weight)
+                    rho = correlation(along, crowd - content, crowd - usual, low, high, by, logistic)
                     alike += often[v, k] * rho
                 over *= alike
             else:
