@@ -17,7 +17,7 @@ import naive
 import veilmap as vm
 from test_kernels import random_queries
 from veilmap.answer import WORTH_TABLES, Answerer, reach
-from veilmap.intervals import half_widths, quantiles
+from veilmap.intervals import half_widths, leans, quantiles
 from veilmap.method import METHODS
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree
@@ -250,10 +250,27 @@ def test_intervals_reach_one_more_than_the_errors_or_nowhere():
 def test_intervals_hold_the_estimate_and_are_cut_at_zero(method, seed, confidence):
     got = released(method, 2).count(random_queries(seed, 2, np.sort(np.random.default_rng(seed).random(9))), confidence)
     half = half_widths(got.estimate, *got._parts, confidence)
+    middle = got.estimate + leans(got.estimate, *got._parts, confidence, half)
     assert np.all((got.low <= np.maximum(got.estimate, 0)) & (np.maximum(got.estimate, 0) <= got.high))
-    assert got.low == pytest.approx(np.maximum(got.estimate - half, 0))
-    assert got.high == pytest.approx(np.maximum(got.estimate + half, 0))
+    assert got.low == pytest.approx(np.maximum(middle - half, 0))
+    assert got.high == pytest.approx(np.maximum(middle + half, 0))
     assert got.confidence == confidence
+
+
+def test_intervals_lean_where_few_rows_are_expected_and_unevenness_is_all_of_the_error():
+    """To an exponential variable's, and no further; noise is even, and so is what many rows do."""
+
+    def lean(estimate, noise, uneven, confidence=0.95):
+        values = (np.array([float(x)]) for x in (estimate, noise, uneven, 1e9))
+        half = np.array([quantiles(confidence)[0] * np.sqrt(noise + uneven)])
+        return leans(*values, confidence, half)[0]
+
+    assert lean(0, 0, 1e4) == pytest.approx(100 * (1.96**2 - 1) / 3, rel=1e-2)
+    assert lean(-50, 0, 1e4) == lean(0, 0, 1e4)
+    assert lean(100, 0, 1e4) > lean(200, 0, 1e4) > lean(100, 1e4, 1e4) > lean(1e6, 0, 1e4)
+    assert lean(1e6, 0, 1e4) < 0.1
+    assert lean(5, 9, 0) == lean(5, 0, 0) == lean(5, 0, 9, 0.5) == 0
+    assert lean(0, 0, 1e4, 0.9999999) == quantiles(0.9999999)[0] * 50
 
 
 @given(st.floats(1e-6, 1 - 1e-9))

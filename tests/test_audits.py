@@ -282,8 +282,8 @@ def level_not_paid_for(patch: pytest.MonkeyPatch) -> None:
 def misses_of_no_price(patch: pytest.MonkeyPatch) -> None:
     """A check that is paid for once, of two grids: each has noise for all that was paid."""
 
-    def careless(counts: Ints, expected: Ints, part: Fraction, *rest: Any) -> int:
-        return sum_of_misses(counts, expected, 2 * part, *rest)
+    def careless(cells: Ints, places: Ints, expected: Ints, part: Fraction, *rest: Any) -> int:
+        return sum_of_misses(cells, places, expected, 2 * part, *rest)
 
     patch.setattr("veilmap.vault.gate.sum_of_misses", careless)
 
@@ -474,7 +474,9 @@ CUTS: dict[str, tuple[Audit | FieldAudit, tuple[Break, ...]]] = {
     # Nothing is expected anywhere, of one box and of two: a row of none is a miss of each.
     "a check": (
         Audit(
-            Method(structure=Checked()), checked, review=lambda noisy: tuple(((n,), np.zeros(n, int)) for n in (1, 2))
+            Method(structure=Checked()),
+            checked,
+            review=lambda noisy: tuple(((n,), np.arange(n), np.zeros(n, int)) for n in (1, 2)),
         ),
         (misses_of_no_price,),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -13,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilmap as vm
+from veilmap.answer import Answerer
 from veilmap.budget import LeafOnly
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, VaultFailure
+from veilmap.estimate import estimate as estimated
 from veilmap.intervals import sides
 from veilmap.kernels.counting import tally_grid
 from veilmap.method import METHODS, Method, Noise, named
-from veilmap.review import SLABS, Review, grids, learn, predicted
+from veilmap.review import ROOM, SLABS, Review, asked, grids, learn, predicted
 from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
 from veilmap.vault import NoisyTree, measure, seal
@@ -30,8 +33,10 @@ from veilmap.vault.price import LaplacePrice, NoPrice
 PLANE = Domain({"x": (0, 1), "y": (0, 1)}, bits=10)
 POINTS = np.random.default_rng(0).random((3000, 2)) ** 2
 HALF = Fraction(1, 2)
-BOXES = (2, 3)
-EXPECTED = np.array([1700, 300, 100, 500, 100, -7])
+CELLS = (2, 3)
+PLACES = np.array([0, 0, 1, 2, 3, 1])
+EXPECTED = np.array([2000, 100, 500, -7])
+ASKED = (CELLS, PLACES, EXPECTED)
 
 
 @dataclass
@@ -78,13 +83,17 @@ def test_rows_are_tallied_as_by_the_slow_twin(seed: int, parts: list[int], bits:
     assert counts.tolist() == slow_tally(cells, tuple(parts), bits).tolist()
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-12, 12)), min_size=1, max_size=6), st.integers(0, 5))
-def test_a_row_more_changes_the_sum_by_one_at_most(boxes: list[tuple[int, int]], at: int) -> None:
-    counts, expected = np.array(boxes, np.int64).T
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=4, max_size=9),
+    st.lists(st.integers(-12, 12), min_size=4, max_size=4),
+    st.integers(0, 8),
+)
+def test_a_row_more_changes_the_sum_by_one_at_most(cells: list[tuple[int, int]], expected: list[int], at: int) -> None:
+    counts, places = np.array(cells, np.int64).T
     more = counts.copy()
     more[at % len(more)] += 1
-    one, two = (sum_of_misses(c, expected, HALF, NoPrice(1), FixedKeys(0)) for c in (counts, more))
-    assert one == sum(abs(c - x) for c, x in boxes)
+    one, two = (sum_of_misses(c, places, np.array(expected), HALF, NoPrice(1), FixedKeys(0)) for c in (counts, more))
+    assert one == sum(abs(sum(c for c, box in cells if box == k) - x) for k, x in enumerate(expected))
     assert abs(two - one) == 1
 
 
@@ -92,17 +101,19 @@ def test_the_sum_is_that_of_the_boxes_and_its_noise_is_paid_for() -> None:
     """Two sums share what is paid; noise of half that rate is the near miss."""
 
     def twice(noisy: NoisyTree) -> Any:
-        return ((BOXES, EXPECTED), (BOXES, EXPECTED))
+        return (ASKED, ASKED)
 
     made = checked(twice, noise=Noise.NONE)
     cells = np.minimum((POINTS * 1024).astype(np.int64), 1023)
-    assert [found for found, _ in made.misses] == 2 * [np.abs(slow_tally(cells, BOXES, 10) - EXPECTED).sum()]
+    counts = slow_tally(cells, CELLS, 10)
+    boxes = [sum(counts[k == PLACES]) for k in range(4)]
+    assert [found for found, _ in made.misses] == 2 * [np.abs(boxes - EXPECTED).sum()]
     charge = checked(twice).charges[-1]
     assert (charge.what, charge.epsilon) == ("how far off answers are", Fraction(1))
     price = LaplacePrice(1)
     assert [v for _, v in checked(twice).misses] == 2 * [price.variance(HALF)]
     keys, one = FixedKeys(1), np.array([5])
-    drawn = np.array([sum_of_misses(one, one, HALF, price, keys) for _ in range(4000)])
+    drawn = np.array([sum_of_misses(one, np.array([0]), one, HALF, price, keys) for _ in range(4000)])
     size, spread = np.mean(np.square(drawn.astype(float))), np.sqrt(20 * price.variance(HALF) ** 2 / 4000)
     assert abs(size - price.variance(HALF)) < 6.2 * spread
     assert abs(size - price.variance(HALF / 2)) > 6.2 * spread
@@ -114,7 +125,7 @@ def test_a_review_sees_what_would_be_published_and_cannot_change_it() -> None:
     def meddle(noisy: NoisyTree) -> Any:
         seen.append(replace(noisy, noisy_count=noisy.noisy_count.copy()))
         noisy.noisy_count[:] = 0
-        return ((BOXES, EXPECTED),)
+        return (ASKED,)
 
     made = checked(meddle)
     assert np.array_equal(seen[0].noisy_count, made.noisy_count)
@@ -124,25 +135,30 @@ def test_a_review_sees_what_would_be_published_and_cannot_change_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "wrong",
     [
-        ((2,), np.zeros(2, np.int64)),
-        ((0, 2), np.zeros(0, np.int64)),
-        ((2048, 1), np.zeros(2048, np.int64)),
-        ((1024, 1025), np.zeros(1024 * 1025, np.int64)),
-        (BOXES, np.zeros(5, np.int64)),
-        (BOXES, np.zeros(6)),
-        (BOXES, np.full(6, FARTHEST + 1)),
-        (BOXES, np.full(6, -FARTHEST - 1)),
+        ((2,), np.arange(2), np.zeros(2, np.int64)),
+        ((0, 2), np.arange(0), np.zeros(0, np.int64)),
+        ((2048, 1), np.arange(2048), np.zeros(2048, np.int64)),
+        ((1024, 1025), np.zeros(1024 * 1025, np.int64), np.zeros(1, np.int64)),
+        (CELLS, np.arange(5), np.zeros(6, np.int64)),
+        (CELLS, np.arange(6.0), np.zeros(6, np.int64)),
+        (CELLS, np.arange(6), np.zeros(5, np.int64)),
+        (CELLS, np.arange(6) - 1, np.zeros(6, np.int64)),
+        (CELLS, np.arange(6), np.zeros(7, np.int64)),
+        (CELLS, np.arange(6), np.zeros((6, 1), np.int64)),
+        (CELLS, np.arange(6), np.zeros(6)),
+        (CELLS, np.arange(6), np.full(6, FARTHEST + 1)),
+        (CELLS, np.arange(6), np.full(6, -FARTHEST - 1)),
     ],
 )
-def test_what_cannot_be_checked_is_refused_and_costs_nothing(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_checked_is_refused_and_costs_nothing(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> int:
         raise AssertionError
 
     monkeypatch.setattr("veilmap.vault.gate.sum_of_misses", never)
     with pytest.raises(BadInput):
-        checked(lambda noisy: (asked,))
+        checked(lambda noisy: (wrong,))
 
 
 @pytest.mark.parametrize("part", [Fraction(0), Fraction(-1), Fraction(101, 100), 0.5, None], ids=str)
@@ -155,7 +171,7 @@ def test_a_check_costs_no_less_than_something_and_no_more_than_there_is(
     monkeypatch.setattr("veilmap.vault.gate.sum_of_misses", never)
     method = Method(structure=Checked(part=part), budget=LeafOnly())
     with fixed_entropy(3), pytest.raises((BudgetSpent, VaultFailure)):
-        measure(seal(POINTS, PLANE), method, Fraction(2), review=lambda noisy: ((BOXES, EXPECTED),))
+        measure(seal(POINTS, PLANE), method, Fraction(2), review=lambda noisy: (ASKED,))
 
 
 def test_without_a_review_nothing_is_asked() -> None:
@@ -168,7 +184,7 @@ def test_without_a_review_nothing_is_asked() -> None:
 def test_after_a_check_the_gate_is_shut() -> None:
     for verb in (lambda gate: gate.tree(), lambda gate: gate.check(HALF), lambda gate: gate.refine((2, 2))):
         with pytest.raises(BadInput, match="one call at a time"):
-            checked(lambda noisy: ((BOXES, EXPECTED),), after=verb)
+            checked(lambda noisy: (ASKED,), after=verb)
 
 
 def test_an_error_of_a_review_says_nothing() -> None:
@@ -197,9 +213,35 @@ def test_grids_are_slabs_and_cubes_within_the_domain(axes: int) -> None:
     wide = Domain({f"a{k}": (0, 1) for k in range(axes)})
     assert max(grids(wide, 1000)[0]) == SLABS
     assert len(grids(wide, 1000)) == axes + (axes > 1)
-    assert max(max(parts) for parts in grids(Domain({"x": (0, 1)}, bits=2), 5)) == 4
-    assert max(max(parts) for parts in grids(wide, 10**6)) <= SLABS
-    assert all(n % 2 for size in (1000, 10**6) for parts in grids(wide, size) for n in parts)
+    assert max(max(boxes) for boxes in grids(Domain({"x": (0, 1)}, bits=2), 5)) == 4
+    assert max(max(boxes) for boxes in grids(wide, 10**6)) <= SLABS
+
+
+@pytest.mark.parametrize(("axes", "bits"), [(1, 3), (2, 4), (2, 16), (3, 16), (4, 12), (8, 7)])
+def test_boxes_of_a_grid_are_whole_cells_and_what_is_asked_of_them(axes: int, bits: int) -> None:
+    """Borders are drawn anew for each release, and cells are those whose rows are counted."""
+    domain = Domain({f"a{k}": (0, 1) for k in range(axes)}, bits=bits)
+    with fixed_entropy(2):
+        noisy = measure(seal(np.random.default_rng(3).random((500, axes)), domain), METHODS["best"], Fraction(1))
+    answerer = Answerer(domain, estimated(noisy, METHODS["best"]), True)
+    for boxes in grids(domain, noisy.tree.size):
+        parts, places, expected, *_ = asked(answerer, boxes, np.random.default_rng(4))
+        assert math.prod(parts) <= max(ROOM, math.prod(boxes))
+        assert max(parts) <= domain.side
+        assert len(expected) == math.prod(boxes)
+        assert np.array_equal(np.unique(places), np.arange(len(expected)))
+        low = [np.array([k * domain.side // n for k in range(n + 1)]) / domain.side for n in parts]
+        at = np.stack(np.unravel_index(np.arange(len(places)), parts))
+        box = np.random.default_rng(5).integers(len(expected))
+        mine = at[:, places == box]
+        corner = [
+            [edge[k] for edge, k in zip(low, ends, strict=True)] for ends in (mine.min(axis=1), mine.max(axis=1) + 1)
+        ]
+        alone = answerer.within(np.array([np.ravel(corner)]), 0.95)
+        assert expected[box] == np.rint(alone.estimate[0])
+        assert mine.shape[1] == math.prod((mine.max(axis=1) - mine.min(axis=1) + 1).tolist())
+        again = asked(answerer, boxes, np.random.default_rng(6))
+        assert parts == boxes or not np.array_equal(again.places, places)
 
 
 def test_misses_as_predicted_leave_error_bars_alone_and_larger_ones_stretch_them() -> None:
@@ -233,14 +275,15 @@ def test_a_checked_release_is_the_same_once_it_is_saved(tmp_path: Any) -> None:
 def test_ties_that_noisy_counts_do_not_show_are_found() -> None:
     """Rows on few lines: errors of slabs are coherent, and the intervals of a release say so."""
     rng = np.random.default_rng(5)
-    points = np.stack([rng.integers(0, 150, 60_000) / 150 + 0.003, rng.random(60_000)], axis=1)
-    review, noisy, _ = reviewed(points)
-    tied = review.estimates(noisy).borders
     review, noisy, _ = reviewed(rng.random((60_000, 2)))
     even = review.estimates(noisy).borders
-    assert tied is not None
     assert even is not None
-    assert tied.across[0] > 2 * even.across[0]
+    for lines in (150, SLABS - 1):  # the last are nearly in step with slabs
+        points = np.stack([rng.integers(0, lines, 60_000) / lines + 0.003, rng.random(60_000)], axis=1)
+        review, noisy, _ = reviewed(points)
+        tied = review.estimates(noisy).borders
+        assert tied is not None
+        assert tied.across[0] > 2 * even.across[0]
 
 
 @pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid"])

@@ -19,7 +19,7 @@ from test_marginals import LARGE, cut_trees, pinwheel, queries_of, random_estima
 from test_tree import trees
 from veilmap.answer import Answerer, reach
 from veilmap.estimate import Estimates, prune
-from veilmap.intervals import half_widths, spread_of
+from veilmap.intervals import half_widths, leans, spread_of
 from veilmap.kernels import boxes, lookups, marginals
 from veilmap.testing import fixed_entropy
 from veilmap.tree import CutTree, RegularTree
@@ -321,8 +321,9 @@ def test_without_unevenness_errors_are_those_of_noise(method):
 def test_intervals_and_copies_have_all_of_the_error(method):
     got = released(method).count(boxes_on_and_off_edges(released(method).estimates.tree, 2, 30), 0.9)
     half = half_widths(got.estimate, *got._parts, 0.9)
-    assert got.low == pytest.approx(np.maximum(got.estimate - half, 0))
-    assert got.high == pytest.approx(np.maximum(got.estimate + half, 0))
+    middle = got.estimate + leans(got.estimate, *got._parts, 0.9, half)
+    assert got.low == pytest.approx(np.maximum(middle - half, 0))
+    assert got.high == pytest.approx(np.maximum(middle + half, 0))
     again = pickle.loads(pickle.dumps(got))
     for name in ("estimate", "stderr", "low", "high"):
         assert np.array_equal(getattr(again, name), getattr(got, name))

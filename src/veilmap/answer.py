@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilmap.domain import Domain
 from veilmap.estimate import Estimates
-from veilmap.intervals import half_widths, on_borders, parts_of, quantiles, sides, spread_of
+from veilmap.intervals import half_widths, leans, on_borders, parts_of, quantiles, sides, spread_of
 from veilmap.kernels import boxes as kernel
 from veilmap.kernels import lookups, marginals
 from veilmap.kernels import zones as zone_kernel
@@ -62,16 +62,18 @@ class Answers:
         return frozen(np.sqrt(spread_of(*self._parts)))
 
     @cached_property
-    def _half(self) -> Floats:
-        return half_widths(self.estimate, *self._parts, self.confidence, self._gaussian)
+    def _ends(self) -> tuple[Floats, Floats]:
+        half = half_widths(self.estimate, *self._parts, self.confidence, self._gaussian)
+        middle = self.estimate + leans(self.estimate, *self._parts, self.confidence, half)
+        return frozen(np.maximum(middle - half, 0)), frozen(np.maximum(middle + half, 0))
 
-    @cached_property
+    @property
     def low(self) -> Floats:
-        return frozen(np.maximum(self.estimate - self._half, 0))
+        return self._ends[0]
 
-    @cached_property
+    @property
     def high(self) -> Floats:
-        return frozen(np.maximum(self.estimate + self._half, 0))
+        return self._ends[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _written_out, (self.estimate, self.confidence, self._gaussian, *self._parts)

@@ -17,6 +17,9 @@ USUAL = 40.0
 FEW, CORNERS = 10.0, 15.0
 """Unevenness counts on long borders, where neighbours err alike. A short one has few neighbours: it is off by less."""
 
+EXPONENTIAL = 2.0
+"""The skewness of an exponential variable."""
+
 
 def spread_of(noise_variance: Floats, uneven: Floats, cut: Floats) -> Floats:
     """The variance of answers: noise, and the guess of how points lie inside the leaves that are cut.
@@ -64,6 +67,23 @@ def half_widths(
     single = np.divide(noise_variance, variance, out=np.zeros_like(variance), where=variance > 0) / (1 + cut / 3)
     multiplier = normal + max(laplace - normal, 0.0) * single
     return np.where(variance > 0, multiplier * np.sqrt(variance) + (1 + single) / 2, 0.0)
+
+
+def leans(
+    estimate: Floats, noise_variance: Floats, uneven: Floats, cut: Floats, confidence: float, half: Floats
+) -> Floats:
+    """How far intervals that go ``half`` to either side are moved up: where few rows are expected there may be many
+    more, but none fewer than none.
+
+    The guess of how points lie in leaves that are cut is as skewed as its deviation is large against what is expected,
+    up to that of an exponential variable; and quantiles move by Cornish and Fisher's first term.
+    """
+    variance = spread_of(noise_variance, uneven, cut)
+    own = variance - noise_variance
+    part = np.divide(own, variance, out=np.zeros_like(variance), where=variance > 0)
+    deviation = np.sqrt(variance)
+    skew = np.minimum(np.sqrt(own) / np.maximum(np.maximum(estimate, 0) + deviation / 2, 1e-9), EXPONENTIAL) * part**1.5
+    return np.minimum(max(quantiles(confidence)[0] ** 2 - 1, 0.0) / 6 * skew * deviation, half / 2)
 
 
 def quantiles(confidence: float) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """A release is held against the rows, once, before it is published: how far off is it, against what it says itself?
 
 Borders of boxes cut many leaves, and what their errors have in common cannot be seen in noisy counts. So a small part
-of the budget buys, of a few grids, Σ |answer − truth| over all their boxes: slabs across each axis, and cubes.
+of the budget buys, of a few grids, Σ |answer − truth| over all their boxes: slabs across each axis, and cubes. Their
+borders are drawn, not even: rows often stand on even lines of their own, and boxes in step with them see nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ Floats = NDArray[np.float64]
 LARGE = 1 << 20  # nodes of a tree
 SLABS = 101
 CUBES = {2: 23, 3: 11, 4: 5}
-"""Boxes of a grid: across one axis, and a side, by axes, 3 for more. They are odd, so that leaves are cut anywhere:
-trees are often cut into halves."""
+"""Boxes of a grid: across one axis, and a side, by axes, 3 for more."""
+FINER, ROOM = 16, 2**15
+"""A border lies at one of so many places, so long as there are no more cells than this in all."""
 WORK = 2**23
 """Boxes times nodes, about, of one grid, where there are many axes."""
 MEAN = 0.77
 """Of the size of errors, in standard deviations: 0.8 for normal ones, and less where a few are large."""
 SPREAD = 0.8
 """Standard deviation of the same, for one box: its own, and that boxes are not alike."""
-DOUBT = 0.6, 0.5, 0.5
+DOUBT = 1.0, 0.8, 0.5
 """Standard deviations, from one set of points to the next, of the log of unevenness against what leaves say of it: of
 all, of one axis against the others, and of the power with which it grows with the leaves that are cut."""
 STEPS, LIMITS = 30, (-4, 8)
@@ -49,7 +51,8 @@ MOST = 1e12
 class Grid(NamedTuple):
     """Boxes all over the domain: what a release says of them."""
 
-    parts: Parts
+    parts: Parts  # of the domain, into cells
+    places: Ints  # the box of each cell
     expected: Ints
     sides: Floats
     errors: Errors
@@ -64,7 +67,7 @@ class Review:
     nodes: Estimates | None = None
     grids: tuple[Grid, ...] = ()
 
-    def __call__(self, noisy: NoisyTree) -> tuple[tuple[Parts, Ints], ...]:
+    def __call__(self, noisy: NoisyTree) -> tuple[tuple[Parts, Ints, Ints], ...]:
         if noisy.tree.size > LARGE:
             give_back()  # what is left of growing the tree would add to what comes
             self.nodes = estimated(noisy, self.method)
@@ -72,8 +75,9 @@ class Review:
             with ThreadPoolExecutor(1) as other:
                 self.nodes = estimated(noisy, self.method, other)
         answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
-        self.grids = tuple(asked(answerer, parts) for parts in grids(self.domain, self.nodes.tree.size))
-        return tuple((grid.parts, grid.expected) for grid in self.grids)
+        draw = np.random.default_rng(int(np.abs(noisy.noisy_count).sum()))  # the same for the same release
+        self.grids = tuple(asked(answerer, boxes, draw) for boxes in grids(self.domain, self.nodes.tree.size))
+        return tuple((grid.parts, grid.places, grid.expected) for grid in self.grids)
 
     def estimates(self, noisy: NoisyTree) -> Estimates:
         """What is published: with error bars as they should be, where that was checked."""
@@ -87,22 +91,27 @@ def grids(domain: Domain, nodes: int) -> list[Parts]:
     """Slabs across each axis, and cubes, the same where there is one axis; fewer of them where there are many axes."""
     axes = domain.dimensions
     most = SLABS if axes <= 3 else min(max(WORK // nodes, 7), SLABS)
-    slab = min(most - 1 + most % 2, domain.side)
+    slab = min(most, domain.side)
     each = min(CUBES.get(axes, 3) if most == SLABS else 3, domain.side)
     slabs: list[Parts] = [tuple(slab if k == a else 1 for k in range(axes)) for a in range(axes)]
     return slabs if axes == 1 else [*slabs, (each,) * axes]
 
 
-def asked(answerer: Answerer, parts: Parts) -> Grid:
-    """Part k of an axis has the cells from k · side // parts on."""
-    side = answerer.domain.side
-    edges = [np.array([k * side // n for k in range(n + 1)]) / side for n in parts]
-    place = np.stack(np.unravel_index(np.arange(math.prod(parts)), parts))
+def asked(answerer: Answerer, boxes: Parts, draw: np.random.Generator) -> Grid:
+    """So many boxes along each axis. Part k of an axis has the domain's cells from k · side // parts on."""
+    side, most = answerer.domain.side, max(boxes)
+    finer = max(1, min(FINER, int(ROOM ** (1 / sum(n > 1 for n in boxes))) // most, side // most)) if most > 1 else 1
+    parts = tuple(n * finer if n > 1 else 1 for n in boxes)
+    starts = [np.append(0, finer * np.arange(1, n) + draw.integers(0, finer, n - 1) - finer // 2) for n in boxes]
+    along = [np.searchsorted(start, np.arange(n), side="right") - 1 for start, n in zip(starts, parts, strict=True)]
+    places = np.ravel_multi_index(np.meshgrid(*along, indexing="ij"), boxes).ravel()
+    edges = [np.append(start, n) * side // n / side for start, n in zip(starts, parts, strict=True)]
+    place = np.stack(np.unravel_index(np.arange(math.prod(boxes)), boxes))
     low, high = ([edge[at + up] for edge, at in zip(edges, place, strict=True)] for up in (0, 1))
     queries = np.stack([*low, *high], axis=1)
     answers = answerer.within(queries, 0.95)
     expected = np.rint(np.clip(answers.estimate, -MOST, MOST)).astype(np.int64)
-    return Grid(parts, expected, sides(queries), answers._parts)
+    return Grid(parts, places, expected, sides(queries), answers._parts)
 
 
 def learn(grids: tuple[Grid, ...], misses: tuple[tuple[int, float], ...]) -> Borders:

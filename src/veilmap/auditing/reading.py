@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilmap.auditing.neighbours import Neighbours
 from veilmap.method import Method, Noise
-from veilmap.review import Review
+from veilmap.review import Grid, Review
 from veilmap.tree import Ints
 from veilmap.vault import NoisyTree, measure
 
@@ -38,6 +38,13 @@ def odds(noisy: Ints, without: Ints, having: Ints, variance: Floats, gaussian: b
     return float(each.sum())
 
 
+def misses(grid: Grid, cells: Ints) -> int:
+    """Σ |count − expected| over the boxes of a grid, from the counts of its cells."""
+    counts = np.zeros_like(grid.expected)
+    np.add.at(counts, grid.places, cells)
+    return int(np.abs(counts - grid.expected).sum())
+
+
 @dataclass(slots=True)
 class Seen:
     """What was read off many releases of one data set."""
@@ -58,7 +65,7 @@ class Seen:
         noise = [noisy.noisy_count[told] - (having if one_more else without)[told]]
         variance = [noisy.noise_variance[told]]
         for grid, (said, spread) in zip(review.grids, noisy.misses, strict=False):
-            sums = [np.array([np.abs(counts - grid.expected).sum()]) for counts in case.on_grid(grid.parts)]
+            sums = [np.array([misses(grid, cells)]) for cells in case.on_grid(grid.parts)]
             found += odds(np.array([said]), sums[0], sums[1], np.array([spread]), gaussian)
             noise.append(said - sums[one_more])
             variance.append(np.array([spread]))

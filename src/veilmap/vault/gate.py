@@ -52,7 +52,7 @@ class NoisyTree:
     misses: tuple[tuple[int, float], ...] = ()  # by how much all boxes of a grid are off, and the variance of its noise
 
 
-Review = Callable[[NoisyTree], tuple[tuple[Parts, Ints], ...]]
+Review = Callable[[NoisyTree], tuple[tuple[Parts, Ints, Ints], ...]]
 """What is expected of the boxes of some grids, by someone who has seen the noisy tree and nothing else."""
 
 
@@ -267,20 +267,24 @@ def _measure(
         nonlocal misses, exact
         exact = None  # nothing is counted after this, and a large tree takes room
         asked = () if review is None else plain(review(released()))
-        for parts, expected in asked:
+        for parts, places, expected in asked:
             _must_be_parts(parts, domain)
             if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_BOXES:
-                raise BadInput(f"A check has grids of at most {MOST_BOXES} boxes, and no curve.")
-            if expected.dtype != np.int64 or expected.shape != (math.prod(parts),):
-                raise BadInput("What is expected of the boxes of a grid is one whole number for each.")
+                raise BadInput(f"A check has grids of at most {MOST_BOXES} cells, and no curve.")
+            if not places.dtype == expected.dtype == np.int64 or places.shape != (math.prod(parts),):
+                raise BadInput("Each cell of a grid is in one box, and each box is expected to have a whole number.")
+            if expected.ndim != 1 or places.min() < 0 or not places.max() < len(expected) <= len(places):
+                raise BadInput("A cell of a grid is in a box of which something is expected.")
             if np.any(expected > FARTHEST) or np.any(expected < -FARTHEST):
                 raise BadInput(f"No box is expected to have more than {FARTHEST} rows.")
         if asked:
             ledger.charge("how far off answers are", price.mechanism, part)
-            each, grids = part / len(asked), Grids(tuple(parts for parts, _ in asked), domain.bits)
+            each, grids = part / len(asked), Grids(tuple(parts for parts, _, _ in asked), domain.bits)
             found = np.split(held().tally(grids), np.cumsum(grids.sizes)[:-1])
-            pairs = zip(found, (expected for _, expected in asked), strict=True)
-            misses = tuple((sum_of_misses(*pair, each, price, keys), price.variance(each)) for pair in pairs)
+            misses = tuple(
+                (sum_of_misses(cells, places, expected, each, price, keys), price.variance(each))
+                for cells, (_, places, expected) in zip(found, asked, strict=True)
+            )
 
     def counts() -> Ints:
         """Exact, of all nodes: they never leave this function's caller."""
