@@ -132,7 +132,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("files", nargs="*", type=Path)
     ask.add_argument("--methods", default=METHODS)
-    ask.add_argument("--releases", type=int, default=20)
+    ask.add_argument("--releases", type=int, default=40)
     ask.add_argument("--queries", type=int, default=100)
     ask.add_argument("--axes", type=int, default=2)
     ask.add_argument("--others", action="store_true")
