@@ -161,6 +161,46 @@ def test_what_cannot_be_checked_is_refused_and_costs_nothing(wrong: Any, monkeyp
         checked(lambda noisy: (wrong,))
 
 
+class Spy(np.ndarray):
+    """An array that would see what it is added to."""
+
+    def __array_ufunc__(self, *_: object, **__: object) -> object:
+        raise AssertionError
+
+
+class Claims(type):
+    """Whose classes are equal to any other."""
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+    __hash__ = type.__hash__
+
+
+class Spied(metaclass=Claims):
+    def __iter__(self) -> Any:
+        yield CELLS, PLACES.view(Spy), EXPECTED.view(Spy)
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_nothing_gets_through_the_gate_that_could_look_at_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of objects, objects that claim to be numbers, and kinds of arrays of someone's own."""
+    hidden = np.empty(1, object)
+    hidden[0] = (CELLS, PLACES.view(Spy), EXPECTED.view(Spy))
+    named = np.zeros(6, [("a", np.int64)])
+    for hostile in (hidden, (hidden,), Spied(), (Spied(),), ((CELLS, named, EXPECTED),), (ASKED,) * 17, np.zeros(3)):
+        with pytest.raises(BadInput):
+            checked(lambda noisy, hostile=hostile: hostile)
+    seen: list[type] = []
+    monkeypatch.setattr(
+        "veilmap.vault.gate.sum_of_misses", lambda cells, *boxes: seen.extend(map(type, boxes[:2])) or 5
+    )
+    checked(lambda noisy: ((CELLS, PLACES.view(Spy), EXPECTED.view(Spy)),))
+    assert seen == [np.ndarray, np.ndarray]
+
+
 @pytest.mark.parametrize("part", [Fraction(0), Fraction(-1), Fraction(101, 100), 0.5, None], ids=str)
 def test_a_check_costs_no_less_than_something_and_no_more_than_there_is(
     part: Any, monkeypatch: pytest.MonkeyPatch
@@ -200,6 +240,16 @@ def reviewed(points: np.ndarray, seed: int = 1) -> tuple[Review, NoisyTree, Doma
     review = Review(domain, METHODS["best"])
     with fixed_entropy(seed):
         return review, measure(seal(points, domain), METHODS["best"], Fraction(1), review=review), domain
+
+
+def test_counts_of_any_size_draw_borders() -> None:
+    """However far noise has gone: their sum may run over."""
+    domain = Domain({"x": (0, 1), "y": (0, 1)})
+    with fixed_entropy(2):
+        noisy = measure(seal(POINTS, domain), METHODS["best"], Fraction(1))
+    for size in (2**62, -(2**62)):
+        review = Review(domain, METHODS["best"])
+        assert len(review(replace(noisy, noisy_count=np.full(noisy.tree.size, size)))) == 3
 
 
 def test_sides_of_boxes() -> None:

@@ -17,9 +17,6 @@ USUAL = 40.0
 FEW, CORNERS = 10.0, 15.0
 """Unevenness counts on long borders, where neighbours err alike. A short one has few neighbours: it is off by less."""
 
-EXPONENTIAL = 2.0
-"""The skewness of an exponential variable."""
-
 
 def spread_of(noise_variance: Floats, uneven: Floats, cut: Floats) -> Floats:
     """The variance of answers: noise, and the guess of how points lie inside the leaves that are cut.
@@ -76,13 +73,13 @@ def leans(
     more, but none fewer than none.
 
     The guess of how points lie in leaves that are cut is as skewed as its deviation is large against what is expected,
-    up to that of an exponential variable; and quantiles move by Cornish and Fisher's first term.
+    2 at most, as an exponential variable is; and quantiles move by Cornish and Fisher's first term.
     """
     variance = spread_of(noise_variance, uneven, cut)
-    own = variance - noise_variance
+    own = np.maximum(variance - noise_variance, 0)
     part = np.divide(own, variance, out=np.zeros_like(variance), where=variance > 0)
     deviation = np.sqrt(variance)
-    skew = np.minimum(np.sqrt(own) / np.maximum(np.maximum(estimate, 0) + deviation / 2, 1e-9), EXPONENTIAL) * part**1.5
+    skew = np.sqrt(own) / np.maximum(np.maximum(estimate, 0) + deviation / 2, 1e-9) * part**1.5
     return np.minimum(max(quantiles(confidence)[0] ** 2 - 1, 0.0) / 6 * skew * deviation, half / 2)
 
 

@@ -48,7 +48,7 @@ class Prediction:
 
     side: float  # part of each axis
     stderr: float
-    margin: float  # half of a 95 % interval
+    margin: float  # how far a 95 % interval reaches, up, which is no less than down
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class Plan:
         return self.count(boxes).stderr
 
     def margin(self, boxes: ArrayLike) -> NDArray[np.float64]:
-        """Half of the 95 % interval of each box."""
+        """How far the 95 % interval of each box reaches: up, which is no less than down."""
         answers = self.count(boxes)
         return answers.high - answers.estimate
 

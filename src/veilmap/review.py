@@ -2,7 +2,8 @@
 
 Borders of boxes cut many leaves, and what their errors have in common cannot be seen in noisy counts. So a small part
 of the budget buys, of a few grids, Σ |answer − truth| over all their boxes: slabs across each axis, and cubes. Their
-borders are drawn, not even: rows often stand on even lines of their own, and boxes in step with them see nothing.
+borders are drawn, where there is room, not even: rows often stand on even lines of their own, and boxes in step with
+them see nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Review:
             with ThreadPoolExecutor(1) as other:
                 self.nodes = estimated(noisy, self.method, other)
         answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
-        draw = np.random.default_rng(int(np.abs(noisy.noisy_count).sum()))  # the same for the same release
+        draw = np.random.default_rng(int(noisy.noisy_count.sum()) % 2**63)  # the same for the same release
         self.grids = tuple(asked(answerer, boxes, draw) for boxes in grids(self.domain, self.nodes.tree.size))
         return tuple((grid.parts, grid.places, grid.expected) for grid in self.grids)
 

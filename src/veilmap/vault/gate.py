@@ -38,6 +38,8 @@ PRICES = dict(zip(Noise, (LaplacePrice, GaussianPrice, NoPrice), strict=True))
 MOST_NODES = 2**27
 MOST_PARTS = 2**20  # of a box along an axis: so many are told apart without a doubt (proofs/cells.md)
 MOST_BOXES = 2**20  # of a grid whose answers are checked
+MOST_GRIDS = 16  # of a check
+UNCHANGING = bool, int, float, str, type(None), RegularTree, CutTree, CurveTree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,6 +269,8 @@ def _measure(
         nonlocal misses, exact
         exact = None  # nothing is counted after this, and a large tree takes room
         asked = () if review is None else plain(review(released()))
+        if type(asked) is not tuple or len(asked) > MOST_GRIDS:
+            raise BadInput(f"A check is of a tuple of at most {MOST_GRIDS} grids.")
         for parts, places, expected in asked:
             _must_be_parts(parts, domain)
             if order is not None or max(parts) > domain.side or math.prod(parts) > MOST_BOXES:
@@ -390,15 +394,17 @@ def _measure(
 
 def plain(value: Any) -> Any:
     """A copy of what passes the gate: nothing that lies about itself, or is changed later."""
-    if type(value) in (bool, int, float, str, type(None), RegularTree, CutTree, CurveTree):  # which cannot change
+    if any(type(value) is kind for kind in UNCHANGING):
         return value
     if type(value) is Fraction:
         return Fraction(value)
-    if isinstance(value, np.ndarray):
-        return np.array(value, subok=False)
+    if isinstance(value, np.ndarray) and (copy := np.array(value, subok=False)).dtype.kind in "biuf":
+        return copy
     if type(value) is tuple:
         return tuple(map(plain, value))
-    raise BadInput(f"The gate takes whole numbers, fractions, text, tuples and arrays, got {type(value).__name__}.")
+    raise BadInput(
+        f"The gate takes numbers, fractions, text, tuples and arrays of numbers, got {type(value).__name__}."
+    )
 
 
 def price_of(method: Method, epsilon: Fraction, delta: Fraction, most_rows: int) -> tuple[LaplacePrice, Fraction]:
