@@ -31,12 +31,13 @@ ALONE = 1.6  # parts that a box must deserve to be split at all
 MOST_PARTS = 512
 MOST = 2**22  # leaves, about
 
-CHECKED, PROBED = 1000.0, 6000.0  # rows times ε from which a check of answers is worth its price, and the probe
-ASIDE = (60_000.0, 2, 1)  # below and above so many rows times ε, both cost so many units together
-PROBE = Fraction(2, 5)  # of that is for the probe
+CHECKED, PROBED = 1000.0, 400.0  # rows times ε from which a check of answers is worth its price, and a probe
+MANY = 6000.0  # from so many on, a probe looks closer and costs less
+ASIDE = (60_000.0, 2, 1)  # a check costs 1 unit; with a probe of many rows, so many below and above so many of them
+PROBE, PROBE_FEW = Fraction(2, 5), 2  # of that is for the probe of many rows; units for that of few
 MOST_TALLIED = 2**19  # parts that it looks at
 ROUGH, TRUST = 0.25, 0.12  # what it is expected to say, and how surely
-NOISE = 0.35  # of a leaf's noise is in an answer that cuts it
+NOISE, NOISE_FEW = 0.35, 0.8  # of a leaf's noise is in an answer that cuts it
 CELLS = np.geomspace(0.7, 128, 40)
 
 ALIKE, LEARNED = 0.06, 20  # how unlike neighbours usually are, and how many pairs that belief is worth
@@ -68,12 +69,14 @@ class Best:
         if counts[0] * sharp[-1] < SURE:
             counts, left = _split(gate, np.ones((1, axes), np.int64), np.array([AGAIN]), left, one)
         rows = max(float(counts[0]), 1.0)
-        load = rows * sharp[-1]
-        checking, probing = load >= CHECKED, load >= PROBED
-        aside = (ASIDE[1] if PROBED <= load < ASIDE[0] else ASIDE[2]) * checking
+        load = rows * float(sharp[-1])
+        probing, many = load >= PROBED, load >= MANY
+        checked = ASIDE[1 if many and load < ASIDE[0] else 2] if load >= CHECKED else 0
+        probed = PROBE * checked if many else PROBE_FEW * probing
+        aside = checked if many else checked + probed
         left, kept = left - aside, aside * one
         least = load / MOST
-        cell, alike, spend = FIRST if probing else CELL, np.ones(1), None
+        cell, alike, spend = FIRST if many else CELL, np.ones(1), None
         while True:
             live, tree = left > 0, gate.tree()
             if not live.any():
@@ -86,8 +89,8 @@ class Best:
             parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
             parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
             counts, left = _split(gate, parts, spend, left, one)
-            if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], PROBE * kept)):
-                cell, kept = learned, kept - PROBE * kept
+            if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], probed * one, many)):
+                cell, kept = learned, kept - probed * one
             probing = False
         if kept:
             gate.check(kept)
@@ -123,22 +126,24 @@ def plan(wanted: Floats, left: Ints, width: Ints, power: int) -> tuple[Ints, Int
     return parts, np.where(last, left, spend)
 
 
-def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction) -> float:
+def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction, many: bool) -> float:
     """The rows times ε that leaves should have, where noise and unevenness of cut leaves are in balance.
 
-    0 when no box can be probed: then nothing is spent.
+    ``many`` rows are looked at closely; few, in larger cells and at two scales. 0 when no box can be probed: then
+    nothing is spent.
     """
     axes, tree = gate.domain.dimensions, gate.tree()
     newest = tree.level(tree.height)
     narrow = np.log2((tree.hi[newest] - tree.lo[newest]).min(axis=1)) - 1
     load = np.maximum(counts, 0) * sharp
     deepest = math.log2(MOST_TALLIED) // axes - 1
-    depth = np.minimum(np.floor(np.log2(np.maximum(load, 1)) / axes), np.minimum(narrow, deepest)).astype(np.int64)
+    finest = np.floor(np.log2(np.maximum(load, 1)) / axes) - (not many)
+    depth = np.minimum(finest, np.minimum(narrow, deepest)).astype(np.int64)
     depth[load < 2] = -1
     size = np.where(depth < 0, 0.0, 2.0 ** (axes * (depth + 1)))
     lot = (np.arange(len(size), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) / 2**32
     depth[lot * size.sum() > MOST_TALLIED] = -1  # a public draw of boxes
-    scales = 5 if axes == 1 else 3
+    scales = (5 if axes == 1 else 3) if many else 2
     if not (depth >= 0).any():
         return 0.0
     noisy = gate.halves(depth, scales, price)
@@ -157,7 +162,7 @@ def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction) -> float:
         at.append(float((n * np.log(n * sharp[some] / cells)).sum() / mass))
         rough.append(math.log(max(max(seen, 0.02) ** 2 - chances**2, 4e-4)))
     uneven = np.exp(np.interp(np.log(CELLS), np.maximum.accumulate(at), rough))
-    cost = 2 * NOISE / CELLS + uneven * CELLS + sharp.mean() * np.sqrt(CELLS / max(float(load.mean()), 1.0))
+    cost = 2 * (NOISE if many else NOISE_FEW) / CELLS + uneven * CELLS + sharp.mean() * np.sqrt(CELLS / max(float(load.mean()), 1.0))
     return float(CELLS[np.argmin(cost)])
 
 
