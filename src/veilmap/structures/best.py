@@ -37,7 +37,7 @@ ASIDE = (60_000.0, 2, 1)  # a check costs 1 unit; with a probe of many rows, so 
 PROBE, PROBE_FEW = Fraction(2, 5), 2  # of that is for the probe of many rows; units for that of few
 MOST_TALLIED = 2**19  # parts that it looks at
 ROUGH, TRUST = 0.25, 0.12  # what it is expected to say, and how surely
-NOISE, NOISE_FEW = 0.35, 0.8  # of a leaf's noise is in an answer that cuts it
+NOISE, NOISE_FEW = 0.35, 0.8  # of a leaf's noise is in an answer that cuts it; of few rows on one or two axes
 CELLS = np.geomspace(0.7, 128, 40)
 
 ALIKE, LEARNED = 0.06, 20  # how unlike neighbours usually are, and how many pairs that belief is worth
@@ -162,7 +162,8 @@ def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction, many: bool
         at.append(float((n * np.log(n * sharp[some] / cells)).sum() / mass))
         rough.append(math.log(max(max(seen, 0.02) ** 2 - chances**2, 4e-4)))
     uneven = np.exp(np.interp(np.log(CELLS), np.maximum.accumulate(at), rough))
-    cost = 2 * (NOISE if many else NOISE_FEW) / CELLS + uneven * CELLS + sharp.mean() * np.sqrt(CELLS / max(float(load.mean()), 1.0))
+    noise = NOISE if many or axes > 2 else NOISE_FEW
+    cost = 2 * noise / CELLS + uneven * CELLS + sharp.mean() * np.sqrt(CELLS / max(float(load.mean()), 1.0))
     return float(CELLS[np.argmin(cost)])
 
 
