@@ -25,6 +25,7 @@ SURE = 400.0  # rows times ε from which one look is enough
 CELL = 4.0  # rows times ε that a leaf deserves when nothing is known
 FIRST = 8.0  # the same for the first split, which must not be too fine before more is known
 FANOUT, LIFT = 36.0, 0.4  # parts of one split, about; levels are rounded up a little more often than down
+GLANCE = 16  # units that the first split costs where rows are few
 DEEPEST = 8  # splits that are planned ahead
 DOWN = 1.45, 1.1  # later levels are worth more than what is cut of them: small boxes are made of them; on one axis
 ALONE = 1.6  # parts that a box must deserve to be split at all
@@ -87,7 +88,10 @@ class Best:
             newest = tree.level(tree.height)
             width = (tree.hi[newest] - tree.lo[newest])[live]
             parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
-            parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
+            if probing and not many and axes > 1:  # where so few are is seen in parts of one size, for little
+                parts[:], spend[:] = np.minimum(round(FANOUT ** (1 / axes)), width), GLANCE
+            else:
+                parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
             counts, left = _split(gate, parts, spend, left, one)
             if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], probed * one, many)):
                 cell, kept = learned, kept - probed * one
