@@ -138,19 +138,21 @@ def main() -> None:
     ask.add_argument("--others", action="store_true")
     given = ask.parse_args()
     print(f"{'data':<18}{'method':<16}{'ε':>4}  {'covered, % (four shapes)':^31}  {'length ÷ noise only':^27}")
-    within: dict[str, list[bool]] = {}
+    found: dict[str, list[list[float]]] = {}
     for name, points in others() if given.others else sets(given.files, given.axes):
         for method in given.methods.split(","):
             for epsilon in EPSILONS:
                 parts, length = covered(points, method, epsilon, given.releases, given.queries)
-                within.setdefault(method, []).extend(BAND[0] <= part <= BAND[1] for part in parts)
+                found.setdefault(method, []).append(parts)
                 print(
                     f"{name:<18}{method:<16}{epsilon:>4}  {' '.join(f'{part:7.2f}' for part in parts)}"
                     f"  {' '.join(f'{times:6.2f}' for times in length)}",
                     flush=True,
                 )
-    for method, cells in within.items():
-        print(f"{method}: {sum(cells)} of {len(cells)} cells in {BAND[0]:g}-{BAND[1]:g} %")
+    for method, rows in found.items():
+        cells = np.array(rows)
+        good, means = np.sum((cells >= BAND[0]) & (cells <= BAND[1])), " ".join(f"{m:.1f}" for m in cells.mean(axis=0))
+        print(f"{method}: {good} of {cells.size} cells in {BAND[0]:g}-{BAND[1]:g} %; on average {means} %")
 
 
 if __name__ == "__main__":
