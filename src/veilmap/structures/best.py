@@ -72,10 +72,10 @@ class Best:
         rows = max(float(counts[0]), 1.0)
         load = rows * float(sharp[-1])
         probing, many = load >= PROBED, load >= MANY
-        checked = ASIDE[1 if many and load < ASIDE[0] else 2] if load >= CHECKED else 0
-        probed = PROBE * checked if many else PROBE_FEW * probing
-        aside = checked if many else checked + probed
+        checked = 0 if load < CHECKED else ASIDE[1] if many and load < ASIDE[0] else ASIDE[2]
+        aside = checked if many else checked + PROBE_FEW * probing
         left, kept = left - aside, aside * one
+        price = PROBE * kept if many else PROBE_FEW * one
         least = load / MOST
         cell, alike, spend = FIRST if many else CELL, np.ones(1), None
         while True:
@@ -93,8 +93,8 @@ class Best:
             else:
                 parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
             counts, left = _split(gate, parts, spend, left, one)
-            if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], probed * one, many)):
-                cell, kept = learned, kept - probed * one
+            if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], price, many)):
+                cell, kept = learned, kept - price
             probing = False
         if kept:
             gate.check(kept)
