@@ -466,7 +466,8 @@ def test_cut_outside_its_box_is_refused(at: object) -> None:
         gate.cut(0, np.array(at), None)
         gate.count(1, epsilon)
 
-    assert "failed with ValueError" in refused_or_right(steps)
+    why = "takes numbers" if at == [None] else "failed with ValueError"  # an array of objects does not get through
+    assert why in refused_or_right(steps)
 
 
 @pytest.mark.usefixtures("silence")

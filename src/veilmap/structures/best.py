@@ -89,7 +89,7 @@ class Best:
             width = (tree.hi[newest] - tree.lo[newest])[live]
             parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
             if probing and not many and axes > 1:  # where so few are is seen in parts of one size, for little
-                parts[:], spend[:] = np.minimum(round(FANOUT ** (1 / axes)), width), GLANCE
+                parts[:], spend[:] = np.minimum(round(FANOUT ** (1 / axes)), width), np.minimum(GLANCE, left)
             else:
                 parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
             counts, left = _split(gate, parts, spend, left, one)
