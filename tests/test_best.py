@@ -107,9 +107,8 @@ def must_be_sound(made: Release) -> None:
     rows = max(int(seen[1 if looked else 0]), 1)
     load = rows * made.price.sharpness(made.total)
     many = load >= best.MANY
-    check = best.ASIDE[1 if many and load < best.ASIDE[0] else 2] if load >= best.CHECKED else 0
-    probe = best.PROBE * check if many else best.PROBE_FEW * (load >= best.PROBED)
-    assert aside == (check if many else check + probe)
+    assert aside == (best.ASIDE[many + (load >= best.MOST_ROWS)] if load >= best.FEW else 0)
+    probe = (best.PROBE if many else best.PROBE_FEW) * aside
     wide = side > best.MOST_PARTS
     assert probed in ((probe,) if many and wide else (0, probe))  # few rows may have no box to probe
     assert (aside > probed) == bool(made.noisy.misses)
@@ -144,11 +143,11 @@ def test_every_path_pays_exactly_epsilon(kind: str, n: int, axes: int) -> None:
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_few_rows_are_probed_too_for_more(axes: int) -> None:
     """In larger cells, so that as little as there is says something."""
-    for rows, check in ((600, 0), (3000, 1)):
-        made = release(rows_of("uniform", rows, axes), domain_of(axes), Fraction(1))
-        must_be_sound(made)
-        assert made.spent("halves") == Fraction(best.PROBE_FEW, best.UNITS)
-        assert made.spent("how far off") == Fraction(check, best.UNITS)
+    made = release(rows_of("uniform", 3000, axes), domain_of(axes), Fraction(1))
+    must_be_sound(made)
+    cost = Fraction(best.ASIDE[0], best.UNITS)
+    assert made.spent("halves") == best.PROBE_FEW * cost
+    assert made.spent("how far off") == cost - best.PROBE_FEW * cost
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
@@ -158,37 +157,40 @@ def test_few_rows_are_probed_too_for_more(axes: int) -> None:
 def test_many_rows_are_probed_and_every_path_pays_for_it(kind: str, epsilon: Fraction, axes: int) -> None:
     made = release(rows_of(kind, 200_000, axes), domain_of(axes), epsilon)
     must_be_sound(made)
-    cost = epsilon * (best.ASIDE[1] if 200_000 * epsilon < best.ASIDE[0] else best.ASIDE[2]) / best.UNITS
+    cost = epsilon * best.ASIDE[1 + (200_000 * epsilon >= best.MOST_ROWS)] / best.UNITS
     assert made.spent("halves") == best.PROBE * cost
     assert made.spent("how far off") == cost - best.PROBE * cost
 
 
-@pytest.mark.parametrize("axes", [1, 2, 4])
+@pytest.mark.parametrize("axes", [1, 2, 4, 8])
 @pytest.mark.parametrize("bits", [1, 2, 5])
-def test_a_domain_of_few_cells(axes: int, bits: int) -> None:
+@pytest.mark.parametrize("rows", [3000, 20_000])
+def test_a_domain_of_few_cells(rows: int, axes: int, bits: int) -> None:
     """Boxes that cannot be cut any further pay what is left, and what was not asked is not paid."""
-    made = release(rows_of("uniform", 20_000, axes), domain_of(axes, bits), Fraction(1))
+    made = release(rows_of("uniform", rows, axes), domain_of(axes, bits), Fraction(1))
     must_be_sound(made)
     assert (made.tree.hi > made.tree.lo).all()
 
 
 @pytest.mark.parametrize("kind", ["clustered", "outside"])
 @pytest.mark.parametrize("axes", [1, 2])
-def test_gaussian_noise(kind: str, axes: int) -> None:
+@pytest.mark.parametrize("rows", [8000, 50_000])
+def test_gaussian_noise(kind: str, axes: int, rows: int) -> None:
     made = release(
-        rows_of(kind, 50_000, axes), domain_of(axes), Fraction(1), replace(BEST, noise=Noise.DISCRETE_GAUSSIAN)
+        rows_of(kind, rows, axes), domain_of(axes), Fraction(1), replace(BEST, noise=Noise.DISCRETE_GAUSSIAN)
     )
     must_be_sound(made)
     assert {c.epsilon for c in made.noisy.charges} == {0}
 
 
 @pytest.mark.parametrize("most", [1, 4])
-def test_people(most: int) -> None:
-    rows = rows_of("clustered", 60_000, 2)
+@pytest.mark.parametrize("n", [16_000, 60_000])
+def test_people(n: int, most: int) -> None:
+    rows = rows_of("clustered", n, 2)
     points = pa.table({"x0": rows[:, 0], "x1": rows[:, 1], "who": np.arange(len(rows)) // 4})
     made = release(points, domain_of(2), Fraction(1), unit="who", most_rows=most)
     must_be_sound(made)
-    assert abs(int(made.noisy.noisy_count[0]) - 15_000 * most) < 100 * most * 30
+    assert abs(int(made.noisy.noisy_count[0]) - n // 4 * most) < 100 * most * 30
 
 
 def test_the_tree_follows_the_data() -> None:

@@ -25,17 +25,16 @@ SURE = 400.0  # rows times ε from which one look is enough
 CELL = 4.0  # rows times ε that a leaf deserves when nothing is known
 FIRST = 8.0  # the same for the first split, which must not be too fine before more is known
 FANOUT, LIFT = 36.0, 0.4  # parts of one split, about; levels are rounded up a little more often than down
-GLANCE = 16  # units that the first split costs where rows are few
+GLANCE = 16  # units that the first split costs where rows are few, and axes are not
 DEEPEST = 8  # splits that are planned ahead
 DOWN = 1.45, 1.1  # later levels are worth more than what is cut of them: small boxes are made of them; on one axis
 ALONE = 1.6  # parts that a box must deserve to be split at all
 MOST_PARTS = 512
 MOST = 2**22  # leaves, about
 
-CHECKED, PROBED = 1000.0, 400.0  # rows times ε from which a check of answers is worth its price, and a probe
-MANY = 6000.0  # from so many on, a probe looks closer and costs less
-ASIDE = (60_000.0, 2, 1)  # a check costs 1 unit; with a probe of many rows, so many below and above so many of them
-PROBE, PROBE_FEW = Fraction(2, 5), 2  # of that is for the probe of many rows; units for that of few
+FEW, MANY, MOST_ROWS = 1000.0, 6000.0, 60_000.0  # rows times ε: fewer than few are neither probed nor checked
+ASIDE = 3, 2, 1  # units that a probe and a check cost together: of few rows, of many, and of most
+PROBE, PROBE_FEW = Fraction(2, 5), Fraction(2, 3)  # of that is for the probe, and where rows are few
 MOST_TALLIED = 2**19  # parts that it looks at
 ROUGH, TRUST = 0.25, 0.12  # what it is expected to say, and how surely
 NOISE, NOISE_FEW = 0.35, 0.8  # of a leaf's noise is in an answer that cuts it; of few rows on one or two axes
@@ -71,11 +70,10 @@ class Best:
             counts, left = _split(gate, np.ones((1, axes), np.int64), np.array([AGAIN]), left, one)
         rows = max(float(counts[0]), 1.0)
         load = rows * float(sharp[-1])
-        probing, many = load >= PROBED, load >= MANY
-        checked = 0 if load < CHECKED else ASIDE[1] if many and load < ASIDE[0] else ASIDE[2]
-        aside = checked if many else checked + PROBE_FEW * probing
+        probing, many = load >= FEW, load >= MANY
+        aside = ASIDE[many + (load >= MOST_ROWS)] if probing else 0
         left, kept = left - aside, aside * one
-        price = PROBE * kept if many else PROBE_FEW * one
+        price = (PROBE if many else PROBE_FEW) * kept
         least = load / MOST
         cell, alike, spend = FIRST if many else CELL, np.ones(1), None
         while True:
@@ -88,7 +86,7 @@ class Best:
             newest = tree.level(tree.height)
             width = (tree.hi[newest] - tree.lo[newest])[live]
             parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
-            if probing and not many and axes > 1:  # where so few are is seen in parts of one size, for little
+            if probing and not many and axes > 1:  # one box: where so few are is seen in parts of one size, for little
                 parts[:], spend[:] = np.minimum(round(FANOUT ** (1 / axes)), width), np.minimum(GLANCE, left)
             else:
                 parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
