@@ -32,7 +32,7 @@ ALONE = 1.6  # parts that a box must deserve to be split at all
 MOST_PARTS = 512
 MOST = 2**22  # leaves, about
 
-FEW, MANY, MOST_ROWS = 1000.0, 6000.0, 60_000.0  # rows times ε: fewer than few are neither probed nor checked
+FEW, MANY, MOST_ROWS = 500.0, 6000.0, 60_000.0  # rows times ε: fewer than few are neither probed nor checked
 ASIDE = 3, 2, 1  # units that a probe and a check cost together: of few rows, of many, and of most
 PROBE, PROBE_FEW = Fraction(2, 5), Fraction(2, 3)  # of that is for the probe, and where rows are few
 MOST_TALLIED = 2**19  # parts that it looks at
