@@ -37,7 +37,7 @@ class Variant:
 
 VARIANTS = {
     "without the probe": Variant({"probe": lambda *_: 0.0, "FIRST": 4.0}),
-    "few rows split like many": Variant({"GLANCE": 28}),
+    "a dearer first split of few rows": Variant({"GLANCE": 28}),
     "the first split as fine as all": Variant({"FIRST": 4.0}),
     "no second look at few rows": Variant({"SURE": 0.0}),
     "cells that do not follow how alike siblings are": Variant({"LOCAL": 0.0}),
