@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import veilmap as vm
@@ -68,8 +69,8 @@ def test_a_table_in_a_database_file_is_released_as_its_points_are(asked, databas
 def test_a_query_may_choose_rows_and_stand_alone(asked, database, tmp_path):
     few = POINTS[POINTS[:, 0] < 3]
     assert same_as_points(asked("--sql", f"{ASK} WHERE lon < 3", "--database", database), few)
-    np.savetxt(tmp_path / "p.csv", POINTS, delimiter=",", header="lon,lat", comments="")
-    assert same_as_points(asked("--sql", ASK.replace("trips", f"'{tmp_path / 'p.csv'}'")))
+    pq.write_table(TRIPS, tmp_path / "p.parquet")
+    assert same_as_points(asked("--sql", ASK.replace("trips", f"'{tmp_path / 'p.parquet'}'")))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import gzip
+import json
 import subprocess
 import sys
 import uuid
@@ -705,7 +706,9 @@ class TestRefusals:
     def test_objects_in_a_data_frame(self) -> None:
         for odd in ([[SECRET]] * ROWS, [{SECRET: 1}] * ROWS, [object() for _ in range(ROWS)]):
             refuses(
-                pandas_frame(odd), "who", "must have simple values of one kind in column 'who': convert it, .*to text"
+                pandas_frame(odd),
+                "who",
+                "must have simple values in column 'who', which is the unit of privacy: convert it to text",
             )
 
 
@@ -772,14 +775,16 @@ def test_id_types_keep_all_apart() -> None:
     assert batches.Piece([]).ids is None
 
 
-def test_ids_whose_type_is_guessed_from_all_rows_are_refused(tmp_path: Path) -> None:
-    """One id of 0.5 among whole numbers would make floats of all of them, and of different people the same one."""
-    path = tmp_path / "people.geojson"
-    path.write_text(
-        '{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {"who": 7},'
-        ' "geometry": {"type": "Point", "coordinates": [0.5, 0.5]}}]}'
-    )
+def test_ids_in_geojson_are_texts_each_by_itself(tmp_path: Path) -> None:
+    """One id of 0.5 among whole numbers makes floats of no other, and of different people never the same one."""
+    path, first = tmp_path / "people.geojson", 1_700_000_000_000_000_000
+    ids = [first, first + 1, str(first), "0.5", 0.5, None, True, [7], "", "a"]
+    features = [
+        {"type": "Feature", "properties": {"who": who}, "geometry": {"type": "Point", "coordinates": [0.5, 0.5]}}
+        for who in ids
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
     domain = Domain({"x": (0, 1), "y": (0, 1)})
-    with pytest.raises(UnreadableInput, match=r"declares no types, as ids need: save it as GeoPackage or Parquet"):
-        open_points(str(path), domain, "who")
-    open_points(str(path), domain)
+    _, codes = open_points(str(path), domain, "who").rows(domain, lambda part: None)
+    assert codes is not None
+    assert codes.tolist() == [0, 1, 0, 2, 2, 3]

@@ -170,6 +170,7 @@ def bad_files(folder):
     (folder / "cut.gpkg").write_bytes((written(folder, ".gpkg")).read_bytes()[:5000])
     points.drop(columns="geometry").to_parquet(folder / "plain.parquet")
     (folder / "table.csv").write_text("a,b\n1,2\n")
+    pyogrio.write_dataframe(points.drop(columns="geometry"), folder / "table.gpkg")
 
 
 @pytest.mark.parametrize(
@@ -178,11 +179,12 @@ def bad_files(folder):
         (("--zones", "nowhere.geojson"), "There is no file of zones"),
         (("--zones", "/vsicurl/http://localhost/x.geojson"), "There is no file of zones"),
         (("--zones", "points.geojson"), "zone 0 is a Point: leave it out"),
-        (("--zones", "text.geojson"), "No zones can be read from 'text.geojson': give GeoJSON"),
+        (("--zones", "text.geojson"), "No zones can be read from 'text.geojson': it is damaged, holds something else"),
         (("--zones", "cut.gpkg"), "No zones can be read from"),
         (("--zones", "plain.parquet"), "No zones can be read from"),
-        (("--zones", "plain.parquet", "--layer", "x"), "A Parquet file has no layers"),
-        (("--zones", "table.csv"), "has rows without places"),
+        (("--zones", "plain.parquet", "--layer", "x"), "Files named .parquet have no layers"),
+        (("--zones", "table.csv"), "zones are not read from 'table.csv': use one of .gpkg"),
+        (("--zones", "table.gpkg"), "has rows without shapes: give a file with a polygon for each row"),
         (("--zones", "zones.gpkg", "--box", "0,40,1,41"), "or for --zones FILE, not both"),
         (("--zones", "zones.gpkg", "--confidence", "95"), "confidence of an interval lies between 0 and 1"),
         (("--zones", "zones.gpkg", "-o", "zones.gpkg"), "zones.gpkg exists already: choose another name"),

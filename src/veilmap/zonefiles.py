@@ -9,48 +9,49 @@ from typing import TYPE_CHECKING, Any
 
 from veilmap.errors import BadInput, UnreadableInput, need
 from veilmap.fileformat import put_in_place
+from veilmap.geofiles import DRIVERS
+from veilmap.geofiles.process import about_of, reading
+from veilmap.geofiles.zones import ENDINGS, MOST_MEMORY, MOST_SECONDS, PARQUET
 from veilmap.zones import quietly
 
 if TYPE_CHECKING:
     from veilmap.answer import Answers
     from veilmap.published import Release
 
-PARQUET = (".parquet", ".geoparquet")
-DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
-WRITTEN = (*DRIVERS, *PARQUET, ".csv")
+WRITERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
+WRITTEN = (*WRITERS, *PARQUET, ".csv")
 ADDED = ("count", "stderr", "low", "high")
 
 
 def read_zones(path: str | os.PathLike[str], layer: str | None = None, make_valid: bool = False) -> Any:
-    """The zones of a file, a GeoDataFrame: GeoJSON, GeoPackage, Shapefile, FlatGeobuf, GeoParquet, or what GDAL reads.
+    """Read a GeoJSON, GeoPackage, Shapefile, FlatGeobuf or GeoParquet file of zones as a GeoDataFrame.
 
-    With ``make_valid``, borders that cross themselves are mended: rings are made whole first, holes then taken away.
+    Anyone may have sent it: so another process reads it, by the one parser that the name asks for and within limits of
+    memory and time. With ``make_valid``, borders that cross themselves are mended: rings are made whole first, holes
+    then taken away.
     """
-    name = os.fspath(path)
-    geopandas = need("geopandas", "geo", "Reading zones")
+    name = os.path.abspath(path)  # GDAL takes names of other forms for addresses
+    geopandas, shapely = (need(package, "geo", "Reading zones") for package in ("geopandas", "shapely"))
     need("pyogrio", "geo", "Reading zones")
-    if not os.path.isfile(name):  # GDAL would take names of other kinds for addresses
-        raise UnreadableInput(f"There is no file of zones {name!r}: check its name and folder.")
-    unreadable = f"No zones can be read from {name!r}: give GeoJSON, GeoPackage, Shapefile or GeoParquet."
-    if name.lower().endswith(PARQUET):
-        if layer is not None:
-            raise BadInput(f"A Parquet file has no layers, and {name!r} is one: leave --layer out.")
-        frame = quietly(lambda: geopandas.read_parquet(name), unreadable)
-    else:
-        layers = quietly(lambda: [str(one) for one in geopandas.list_layers(name)["name"]], unreadable)
-        if not layers:
-            raise UnreadableInput(unreadable)
-        if (layer or layers[0]) not in layers or (layer is None and len(layers) > 1):
-            said = "has several layers" if layer is None else f"has no layer {layer!r}"
-            raise BadInput(f"{name!r} {said}, but {', '.join(layers)}: choose one with --layer.")
-        frame = quietly(lambda: geopandas.read_file(name, layer=layer, engine="pyogrio"), unreadable)
-    if not isinstance(frame, geopandas.GeoDataFrame) or frame._geometry_column_name is None:
-        raise UnreadableInput(f"{name!r} has rows without places: give a file with a polygon for each row.")
-    if make_valid:
-        frame = frame.set_geometry(
-            quietly(lambda: frame.geometry.make_valid(method="structure", keep_collapsed=False), unreadable)
+    if not os.path.isfile(name):
+        raise UnreadableInput(f"There is no file of zones {os.fspath(path)!r}: check its name and folder.")
+    ending = os.path.splitext(name)[1].lower()
+    if ending not in ENDINGS:
+        raise UnreadableInput(
+            f"The ending of a file's name says how to read it, and zones are not read from {os.fspath(path)!r}: "
+            f"use one of {', '.join(ENDINGS)}."
         )
-    return frame
+    unreadable = (
+        f"No zones can be read from {os.fspath(path)!r}: it is damaged, holds something else than its name says, or "
+        f"takes more than {MOST_MEMORY >> 30} GiB of memory or {MOST_SECONDS // 60} minutes."
+    )
+    options = {"path": name, "layer": layer, "make_valid": make_valid}
+    with reading("zones", options, unreadable, [DRIVERS[ending]] if ending in DRIVERS else []) as batches:
+        about, table = about_of(batches.schema), quietly(batches.read_all, unreadable)
+    shapes = shapely.from_wkb(table[about["geometry"]].to_numpy(zero_copy_only=False))
+    frame = table.drop_columns([about["geometry"]]).to_pandas()
+    crs = None if about["crs"] is None else need("pyproj", "geo", "Reading zones").CRS.from_json_dict(about["crs"])
+    return geopandas.GeoDataFrame(frame, geometry=shapes, crs=crs)
 
 
 def count_zones(release: Release, zones: Any, confidence: float = 0.95) -> tuple[Any, list[str], Answers]:
@@ -85,6 +86,6 @@ def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) 
             lambda: frame.to_parquet(buffer, index=False), f"These zones cannot be written as {ending}: choose another."
         )
     else:
-        how = {"driver": DRIVERS[ending], "engine": "pyogrio", "index": False, "DESCRIPTION": statement}
+        how = {"driver": WRITERS[ending], "engine": "pyogrio", "index": False, "DESCRIPTION": statement}
         quietly(lambda: frame.to_file(buffer, **how), f"These zones cannot be written as {ending}: choose another.")
     put_in_place(path, buffer.getvalue(), overwrite)

@@ -35,7 +35,10 @@ def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
     with TemporaryDirectory(prefix="veilmap-") as folder:
         settings = {
             "python_enable_replacements": "false",  # names in a query are those of its database, not of this program
-            "temp_directory": folder,  # rows that it sorts or joins, in clear: nobody else may look there
+            "temp_directory": folder,  # rows that it sorts or joins: nobody else may look there
+            "temp_file_encryption": "true",  # nor read what a killed process leaves
+            "autoinstall_known_extensions": "false",  # a query downloads no code
+            "allow_community_extensions": "false",
         }
         try:
             connection = duckdb.connect(database or ":memory:", read_only=database is not None, config=settings)

@@ -13,12 +13,12 @@ from veilmap.engines.batches import LocalEngine, Share
 from veilmap.engines.guard import no_warnings
 from veilmap.engines.units import shared_type
 from veilmap.errors import BadInput, UnreadableInput
+from veilmap.geofiles import DOCUMENTS, DRIVERS, LINES
 
 TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 PARQUET = (".parquet", ".geoparquet", ".pq", ".parq")
-LAYERS = (".gpkg", ".shp", ".fgb", ".geojson", ".geojsonl", ".json")
-MAGIC = {b"PAR1": PARQUET[0], b"SQLite format 3": LAYERS[0], b"fgb\x03": LAYERS[2]}
-"""What files of no known name begin with."""
+GEOJSON = (*DOCUMENTS, *LINES)
+KNOWN = (*TEXT, *PARQUET, *DRIVERS, *GEOJSON)
 
 
 class Source(Protocol):
@@ -90,6 +90,10 @@ def _open(path: str, domain: Domain, unit: str | None) -> Source:
         from veilmap.engines.parquet import open_parquet
 
         return open_parquet(path, domain, unit, where, damaged)
+    if kind in GEOJSON:
+        from veilmap.engines.geojson import open_geojson
+
+        return open_geojson(path, domain, unit, where, damaged)
     from veilmap.engines.layers import open_layer
 
     if kind == ".shp":
@@ -111,18 +115,12 @@ def _must_be_readable(path: str) -> None:
 
 
 def _kind(path: str) -> str:
-    """The ending that says how to read a file, from its name or from how it begins."""
-    known = (*TEXT, *PARQUET, *LAYERS)
-    for ending in sorted(known, key=len, reverse=True):
+    """The ending of a file's name: the owner's word for how to read it. What is in the file has no say."""
+    for ending in sorted(KNOWN, key=len, reverse=True):
         if path.lower().endswith(ending):
-            return ending
-    with open(path, "rb") as file:
-        start = file.read(16)
-    for magic, ending in MAGIC.items():
-        if start.startswith(magic):
             return ending
     ending = os.path.splitext(path)[1] or "none"
     raise UnreadableInput(
-        f"A file's ending says how to read it, and that of {path!r} is not known ({ending}): "
-        f"use one of {', '.join(known)}."
+        f"The ending of a file's name says how to read it, and that of {path!r} is not known ({ending}): "
+        f"rename it to one of {', '.join(KNOWN)}."
     )

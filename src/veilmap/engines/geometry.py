@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import json
+import math
+import numbers as numbers_abc
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +21,9 @@ from veilmap.errors import BadInput, UnreadableInput
 from veilmap.kernels.reading import read_points
 
 Floats: TypeAlias = NDArray[np.float64]
+
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""How a text spells a number: with a point, and without units."""
 
 USUAL_NAMES = ("geometry", "geom", "wkb_geometry", "the_geom", "wkb")
 """What people call a geometry column, where nothing else says that it is one."""
@@ -70,6 +76,11 @@ def must_be_points(geometry: Geometry, schema: pa.Schema, domain: Domain, where:
             f"The geometry column {geometry.column!r} of {_inside(where)} must be WKB or GeoArrow points, "
             f"got {kind}: convert it, or add the columns {' and '.join(domain.names[:2])}."
         )
+    must_have_crs(geometry, domain, where)
+
+
+def must_have_crs(geometry: Geometry, domain: Domain, where: str) -> None:
+    """Refuse a reference system that is known to be another than the domain's."""
     wanted = crs_label(domain.crs)
     if wanted and geometry.crs and wanted != geometry.crs:
         raise BadInput(
@@ -121,6 +132,19 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> Floats:
         column = column.cast(pa.string())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values
+
+
+def number_of(value: object) -> float:
+    """A number, or the number that a text spells; NaN for anything else."""
+    if isinstance(value, str):
+        value = value.strip()
+        return float(value) if re.match(NUMBER, value) else math.nan
+    if isinstance(value, bool) or not isinstance(value, numbers_abc.Real | decimal.Decimal):
+        return math.nan
+    try:
+        return float(value)
+    except (OverflowError, ValueError):  # too large, or a signalling NaN
+        return math.nan
 
 
 def _holds_points(kind: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import pyarrow as pa
 from veilmap.domain import Domain
 from veilmap.engines.batches import LocalEngine, Share, equal_parts
 from veilmap.engines.columns import Layout, lay_out
-from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry
+from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry, number_of
 from veilmap.engines.guard import guard, guard_each
 from veilmap.engines.units import as_column
 from veilmap.errors import UnreadableInput, need
@@ -24,6 +25,9 @@ BROKEN_OFF = (
     "The stream of points broke off before its end, and nothing is released: open it anew; if it is a query, its casts "
     "and functions must take every row, as TRY_CAST does."
 )
+SCANS = re.compile(r"Function:[\s│]*([A-Z_]+)")
+GUESSED_FILES = re.compile(r"READ_(CSV|JSON|NDJSON|XLSX)|SNIFF_|ST_READ")
+"""Names in DuckDB's plans: what it reads, and readers that guess types, separators or formats from rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +102,6 @@ def _open_geodataframe(frame: Any, domain: Domain, unit: str | None) -> TableEng
     if active is not None and not set(domain.names) <= set(table.column_names):
         shapely = need("shapely", "geo", "Reading a GeoDataFrame")
         shapes = frame.geometry.to_numpy()
-        kinds = set(shapely.get_type_id(shapes).tolist()) - {-1}  # -1 is a missing one
-        if kinds and 0 not in kinds:
-            raise UnreadableInput(
-                "The GeoDataFrame must hold points, and has none: make one of each row first, such as its centroid."
-            )
         shapes = np.where(shapely.is_empty(shapes), None, shapes)
         xy = pa.StructArray.from_arrays([shapely.get_x(shapes), shapely.get_y(shapes)], ["x", "y"])
         table = pa.Table.from_arrays([*table.columns, xy], names=[*table.column_names, active])
@@ -114,20 +113,25 @@ def _open_geodataframe(frame: Any, domain: Domain, unit: str | None) -> TableEng
 def _pick(frame: Any, names: list[str], wanted: set[str], unit: str | None) -> pa.Table:
     """Some columns of a pandas frame: others may hold objects that Arrow does not know, and would cost time."""
     found = [(place, name) for place, name in enumerate(names) if name in wanted or name == unit]
-    mixed = (
-        "The data frame must have simple values of one kind in column {!r}: "
-        "convert it, to float if it is an axis, to text if it is the unit."
-    )
+    mixed = "The data frame must have simple values in column {!r}, which is the unit of privacy: convert it to text."
     columns = [
         guard(
-            partial(pa.array, frame.iloc[:, place], from_pandas=True)
-            if name in wanted
-            else partial(as_column, frame.iloc[:, place]),
+            partial(_cells, frame.iloc[:, place], name) if name in wanted else partial(as_column, frame.iloc[:, place]),
             mixed.format(name),
         )
         for place, name in found
     ]
     return pa.Table.from_arrays(columns, names=[name for _, name in found])
+
+
+def _cells(column: Any, name: str) -> pa.Array:
+    """A column of a frame; objects one by one, as Arrow would guess a type for all of them."""
+    if column.dtype != object:
+        return pa.array(column, from_pandas=True)
+    values = column.to_list()
+    if name in USUAL_NAMES:
+        return pa.array([value if isinstance(value, bytes) else None for value in values], pa.binary())
+    return pa.array([number_of(value) for value in values], pa.float64())
 
 
 def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: str) -> StreamEngine:
@@ -138,6 +142,7 @@ def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: st
     for name in layout.needed:
         if names.count(name.lower()) > 1:
             raise UnreadableInput(f"The relation has more than one column {name!r}: rename all but the one you mean.")
+    _must_not_guess(guard(relation.explain, sentence), unit)
     quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in layout.needed)
 
     def streams() -> Iterator[pa.RecordBatchReader]:
@@ -145,3 +150,19 @@ def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: st
             yield pa.RecordBatchReader.from_stream(relation.project(quoted))
 
     return StreamEngine(streams(), layout, True)
+
+
+def _must_not_guess(plan: str, unit: str | None) -> None:
+    """Refuse a query whose columns have types that DuckDB guesses: one row more could change those of all others."""
+    scans = SCANS.findall(plan)
+    if any(GUESSED_FILES.match(scan) for scan in scans):
+        raise UnreadableInput(
+            "The query reads a CSV, JSON or other file whose types DuckDB guesses from its rows: give the file itself, "
+            "without a query; or load it into a table with declared types, CREATE TABLE trips (lon DOUBLE, lat DOUBLE, "
+            "who VARCHAR), COPY trips FROM 'trips.csv' (HEADER, AUTO_DETECT false), and query that."
+        )
+    if unit is not None and "PANDAS_SCAN" in scans:
+        raise UnreadableInput(
+            f"The query reads a pandas data frame, and DuckDB may guess the type of its column {unit!r}, which is the "
+            "unit of privacy: give the data frame itself, or query pyarrow.Table.from_pandas(frame)."
+        )

@@ -17,18 +17,17 @@ import pyarrow.csv as pacsv
 from veilmap.domain import Domain
 from veilmap.engines.batches import Piece, Share
 from veilmap.engines.columns import lay_out
-from veilmap.engines.geometry import Floats, numbers
+from veilmap.engines.geometry import NUMBER, Floats, numbers
 from veilmap.engines.guard import guard, guard_each
 from veilmap.engines.units import read_ids
 from veilmap.errors import UnreadableInput
-from veilmap.kernels.reading import blank_open_quotes
+from veilmap.kernels.reading import settle_records
 
 SEPARATORS = ",;\t|"
-LONGEST_LINE = 1 << 26
+LONGEST_RECORD = 1 << 26
 LONGEST_HEADER = 1 << 20
 BLOCK_BYTES = 1 << 22
 NULLS = pa.array(pacsv.ConvertOptions().null_values)
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class TextSource:
         with guard(lambda: pa.OSFile(self.path), self.damaged) as file:
             seen, size, first = 0.0, file.size(), True
             text = pa.CompressedInputStream(file, "gzip") if self.path.lower().endswith(".gz") else file
-            for lines in guard_each(_whole_lines(text), self.damaged):
+            for lines in guard_each(whole_records(text, self.header.separator), self.damaged):
                 now = min(file.tell() / size, 1.0)
                 yield now - seen, partial(self._read, lines, first)
                 seen, first = now, False
@@ -73,23 +72,15 @@ class TextSource:
         if self.unit is not None:
             axes = [_without_nulls(texts) for texts in axes]
         columns = [_numbers(texts) for texts in axes]
-        if first and not rows.num_rows:
-            raise UnreadableInput(
-                f"{self.where} must have as many fields in each line as in its header, which names "
-                f"{len(self.header.names)}, separated by {self.header.separator!r}: mend the header."
-            )
-        if first:
-            self._must_be_numbers(axes, columns)
         yield Piece(columns, None if self.unit is None else _ids(self._column(rows, self.unit)))
 
     def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray:
         return rows.column(str(self.header.names.index(name)))
 
     def _parse(self, lines: bytes, skip: int) -> pa.Table:
-        """The columns as text. A row is a line: a quote that is not closed spoils its own line and no other."""
+        """The columns as text."""
         # Bytes that are not UTF-8 are written out: the parser would complain of them, and quote the line.
-        data = np.frombuffer(lines.decode(errors="backslashreplace").encode(), np.uint8).copy()
-        blank_open_quotes(data, ord(self.header.separator))
+        data = np.frombuffer(lines.decode(errors="backslashreplace").encode(), np.uint8)
         # Columns go by their places: names may be blank, doubled or padded.
         needed = dict.fromkeys((*self.axes, *([] if self.unit is None else [self.unit])))
         wanted = [str(self.header.names.index(name)) for name in needed]
@@ -107,14 +98,6 @@ class TextSource:
                 strings_can_be_null=self.unit is None,  # a person may be called NA
             ),
         )
-
-    def _must_be_numbers(self, axes: list[pa.ChunkedArray], columns: list[Floats]) -> None:
-        for axis, texts, values in zip(self.axes, axes, columns, strict=True):
-            if np.isnan(values).all() and pc.any(pc.not_equal(pc.ascii_trim_whitespace(texts), "")).as_py():
-                raise UnreadableInput(
-                    f"{self.where} must have numbers in column {axis!r}, which is an axis of the domain, and that "
-                    "column is not numeric: convert it to decimal numbers, with a point and without units."
-                )
 
 
 def open_text(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> TextSource:
@@ -138,19 +121,27 @@ def _read_header(path: str, needed: tuple[str, ...], where: str) -> Header:
     raise UnreadableInput(f"{where} is empty: its first line must name the columns {', '.join(needed)}.")
 
 
-def _whole_lines(text: pa.NativeFile) -> Iterator[bytes]:
-    """Blocks of the file that end where a line does."""
+def whole_records(text: pa.NativeFile, separator: str) -> Iterator[bytes]:
+    """Read blocks of whole records, each on one line. A record that is broken, or too long to keep, spoils no other."""
     rest = b""
     while block := text.read(BLOCK_BYTES):
-        end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-        if end:
-            yield rest + block[:end]
-            rest = b""
-        rest += block[end:]
-        if len(rest) > LONGEST_LINE:
-            raise UnreadableInput(f"A line is longer than {LONGEST_LINE >> 20} MiB: this is no table of text.")
+        settled, rest = _settled(rest + block, separator, final=False)
+        if settled:
+            yield settled
+        if len(rest) > LONGEST_RECORD:
+            rest = b"!"  # no number begins like this, and what follows on the line is of the same record
     if rest:
-        yield rest
+        yield _settled(rest, separator, final=True)[0]
+
+
+def _settled(text: bytes, separator: str, *, final: bool) -> tuple[bytes, bytes]:
+    """What is whole, and what is not yet."""
+    if b'"' not in text:
+        end = len(text) if final else max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        return text[:end], text[end:]
+    data = np.frombuffer(text, np.uint8).copy()
+    end = settle_records(data, ord(separator), LONGEST_RECORD, final)
+    return data[:end].tobytes(), text[end:]
 
 
 def _fields(line: str, separator: str) -> tuple[str, ...]:

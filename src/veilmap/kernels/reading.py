@@ -1,4 +1,4 @@
-"""Bytes of files, read as they are: points in WKB, quotes in separated text."""
+"""Bytes of files, read as they are: points in WKB, records of separated text and of JSON."""
 
 from __future__ import annotations
 
@@ -41,18 +41,37 @@ def read_points(
 
 
 @njit(cache=True, nogil=True)
-def blank_open_quotes(text: NDArray[np.uint8], separator: int) -> None:
-    """Blank every line of separated text that ends inside a quoted field: each line stands for itself.
+def settle_records(text: NDArray[np.uint8], separator: int, longest: int, final: bool) -> int:
+    """Put every record of separated text on one line, blank broken lines, and return where what is settled ends.
 
-    A field is quoted when it begins with a quote; inside, two quotes are one and a single one closes.
+    A field is quoted when it begins with a quote; inside, two quotes are one and a single one closes. A quoted field
+    that is not closed on its line goes on if the next single quote ends a field: line ends in it become spaces.
+    Otherwise the quote is a stray one, and its line is blanked. So it is if no quote follows within ``longest`` bytes.
     """
     quote, line_feed, carriage_return, space = 34, 10, 13, 32
     begin, at_start, quoted = 0, True, False
     i = 0
-    while i <= len(text):
-        here = text[i] if i < len(text) else line_feed
+    while i < len(text):
+        here = text[i]
         if here in (line_feed, carriage_return):
             if quoted:
+                close = i + 1
+                while close < len(text):
+                    if text[close] == quote:
+                        if close + 1 < len(text) and text[close + 1] == quote:
+                            close += 1
+                        else:
+                            break
+                    close += 1
+                if close + 1 >= len(text) and not final and len(text) - begin <= longest:
+                    return begin  # what follows is needed
+                follows = text[close + 1] if close + 1 < len(text) else line_feed
+                if close < len(text) and follows in (separator, line_feed, carriage_return):
+                    for k in range(i, close):
+                        if text[k] in (line_feed, carriage_return):
+                            text[k] = space
+                    i, quoted = close + 1, False
+                    continue
                 text[begin:i] = space
             begin, at_start, quoted = i + 1, True, False
         elif quoted and here == quote:
@@ -64,3 +83,42 @@ def blank_open_quotes(text: NDArray[np.uint8], separator: int) -> None:
             quoted = at_start and here == quote
             at_start = here == separator
         i += 1
+    if not final:
+        return begin
+    if quoted:
+        text[begin:] = space
+    return len(text)
+
+
+@njit(cache=True, nogil=True)
+def scan_json(
+    text: NDArray[np.uint8], state: NDArray[np.int64], marks: NDArray[np.int64], depths: NDArray[np.int64]
+) -> int:
+    """Find the brackets, commas and colons that structure the two outer levels of a JSON text; return how many.
+
+    ``state`` goes on from block to block: how many brackets are open, and whether a string is (2 after a backslash). A
+    bracket has the depth of what it encloses. Inside the second level only commas are marked.
+    """
+    quote, backslash, comma, colon = 34, 92, 44, 58
+    depth, string, found = state[0], state[1], 0
+    for i in range(len(text)):
+        here = text[i]
+        if string == 2:
+            string = 1
+        elif string == 1:
+            if here == quote:
+                string = 0
+            elif here == backslash:
+                string = 2
+        elif here == quote:
+            string = 1
+        else:
+            opens = here in (123, 91)
+            closes = here in (125, 93)
+            depth += opens
+            if depth <= 2 and (opens or closes or here == comma or (here == colon and depth < 2)):
+                marks[found], depths[found] = i, depth
+                found += 1
+            depth -= closes
+    state[0], state[1] = depth, string
+    return found

@@ -1,0 +1,160 @@
+"""Read a file of zones that anyone may have sent. Runs in a process of its own, with limits of memory and time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from veilmap.errors import BadInput, UnreadableInput, need
+from veilmap.geofiles import DOCUMENTS, DRIVERS, LINES
+from veilmap.geofiles.layers import Result, open_gdal
+
+PARQUET = (".parquet", ".geoparquet")
+ENDINGS = (*DRIVERS, *DOCUMENTS, *LINES, *PARQUET)
+MOST_MEMORY = 4 << 30  # bytes, beyond what Python and its libraries take
+MOST_SECONDS = 300  # of the processor
+LON_LAT = "OGC:CRS84"
+AUTHORITY = re.compile(r"(?:urn:ogc:def:crs:)?(\w+):(?:[\d.]*:)?(\w+)", re.ASCII)
+
+Table = tuple[dict[str, pa.Array], Any, Any]
+"""The attributes of zones by name, their shapes, and their reference system as the file has it."""
+
+
+def zones(path: str, layer: str | None, make_valid: bool) -> Result:
+    """Read zones: their attributes, their shapes as WKB in the last column, and their reference system as PROJJSON."""
+    shapely = need("shapely", "geo", "Reading zones")
+    limit_resources()
+    attributes, shapes, crs = read_table(path, layer)
+    if make_valid:
+        shapes = shapely.make_valid(shapes, method="structure", keep_collapsed=False)
+    columns = [*attributes.values(), pa.array(shapely.to_wkb(shapes), pa.binary())]
+    name = next(
+        name for name in ("geometry", "veilmap_geometry", *map(str, range(len(columns)))) if name not in attributes
+    )
+    batch = pa.RecordBatch.from_arrays(columns, [*attributes, name])
+    return batch.schema, {"geometry": name, "crs": plain_crs(crs)}, iter([batch])
+
+
+def read_table(path: str, layer: str | None) -> Table:
+    """Read attributes, shapes and reference system by the parser that the file's name asks for."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending in DRIVERS:
+        return _from_gdal(path, layer)
+    if layer is not None:
+        raise BadInput(f"Files named {ending} have no layers, and {path!r} is one: leave --layer out.")
+    if ending in PARQUET:
+        return _from_parquet(path)
+    with open(path, "rb") as file:
+        return from_geojson(file.read(), by_line=ending in LINES)
+
+
+def limit_resources() -> None:
+    """Bound what this process may take, and leave no image of its memory behind; where the system knows limits."""
+    with suppress(ImportError):
+        import resource
+
+        with open("/proc/self/statm", "rb") as file:
+            now = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + MOST_MEMORY, now + MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _from_gdal(path: str, layer: str | None) -> Table:
+    shapely, pyogrio = need("shapely", "geo", "Reading zones"), open_gdal(path)
+    layers = [str(name) for name in pyogrio.list_layers(path)[:, 0]]
+    if not layers or (layer or layers[0]) not in layers or (layer is None and len(layers) > 1):
+        said = "has several layers" if layer is None else f"has no layer {layer!r}"
+        raise BadInput(f"{path!r} {said}, but {', '.join(layers)}: choose one with --layer.")
+    about, table = pyogrio.read_arrow(path, layer=layer or layers[0])
+    name = about["geometry_name"] or "wkb_geometry"
+    if name not in table.column_names:
+        raise UnreadableInput(NO_SHAPES.format(path))
+    columns = {column: table[column].combine_chunks() for column in table.column_names if column != name}
+    return columns, shapely.from_wkb(table[name].to_numpy(zero_copy_only=False)), about["crs"]
+
+
+def _from_parquet(path: str) -> Table:
+    geopandas = need("geopandas", "geo", "Reading zones")
+    frame = geopandas.read_parquet(path)
+    table = pa.Table.from_pandas(frame.drop(columns=frame.geometry.name), preserve_index=False)
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    return columns, frame.geometry.to_numpy(), None if frame.crs is None else frame.crs.to_json_dict()
+
+
+def from_geojson(text: bytes, by_line: bool) -> Table:
+    """Read a FeatureCollection, one Feature, one geometry, or one of these per line."""
+    from shapely.geometry import shape
+
+    lines = [line for line in text.split(b"\n") if line.strip()] if by_line else [text]
+    documents = [json.loads(line.decode("utf-8-sig").removeprefix("\x1e")) for line in lines]
+    features = [feature for document in documents for feature in _features(document)]
+    names = dict.fromkeys(name for feature in features for name in _mapping(feature.get("properties")))
+    columns = {name: _column([_mapping(f.get("properties")).get(name) for f in features]) for name in names}
+    shapes = np.empty(len(features), object)
+    shapes[:] = [None if (place := f.get("geometry")) is None else shape(place) for f in features]
+    declared = _mapping(documents[0]).get("crs") if len(documents) == 1 else None
+    return columns, shapes, LON_LAT if declared is None else _mapping(_mapping(declared).get("properties")).get("name")
+
+
+def _features(document: Any) -> list[dict[str, Any]]:
+    kind = document["type"]
+    if kind == "FeatureCollection":
+        return [dict(feature) for feature in document["features"]]
+    return [document if kind == "Feature" else {"geometry": document}]
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Attributes of one name: of one simple type if they are, else as text."""
+    simple = {type(value) for value in values} - {type(None)}
+    if simple in ({int, float}, {int}, {float}, {bool}, {str}, set()):
+        with suppress(pa.ArrowInvalid, OverflowError):
+            return pa.array(values)
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return pa.array(texts, pa.string())
+
+
+def plain_crs(crs: Any) -> dict[str, Any] | None:
+    """A reference system as PROJJSON, without anything that would make PROJ open a file."""
+    from pyproj import CRS
+
+    if crs is None:
+        return None
+    if isinstance(crs, dict):
+        found: Any = CRS.from_json_dict(crs)
+    elif authority := AUTHORITY.fullmatch(crs.strip()):
+        found = CRS.from_authority(*authority.groups())
+    else:
+        found = CRS.from_wkt(crs)
+    while found.is_bound or found.is_compound:  # shifts by grids, and heights
+        found = found.source_crs if found.is_bound else found.sub_crs_list[0]
+    plain: dict[str, Any] = found.to_json_dict()
+    if _names_a_file(plain):
+        raise UnreadableInput("The zones' reference system is computed from a file: save them in another one.")
+    return plain
+
+
+def _names_a_file(record: Any) -> bool:
+    """Whether a parameter of a projection is text, which is the name of a file."""
+    if isinstance(record, dict):
+        return any(
+            any(isinstance(_mapping(one).get("value"), str) for one in value)
+            if name == "parameters" and isinstance(value, list)
+            else _names_a_file(value)
+            for name, value in record.items()
+        )
+    return isinstance(record, list) and any(map(_names_a_file, record))
+
+
+NO_SHAPES = "{!r} has rows without shapes: give a file with a polygon for each row."
