@@ -17,9 +17,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from threading import Barrier, Thread
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,7 +137,12 @@ def test_amounts_are_text_of_fractions_in_the_file(ledger: Ledger) -> None:
 def test_what_is_spent_stays_spent_even_by_hand(ledger: Ledger) -> None:
     ledger.charge("homes", 0.1, what="a tenth")
     db = sqlite3.connect(ledger.path)
-    for statement in ("DELETE FROM charges", "UPDATE charges SET epsilon = '0'", "UPDATE charges SET part = 'west'"):
+    for statement in (
+        "DELETE FROM charges",
+        "UPDATE charges SET epsilon = '0'",
+        "UPDATE charges SET part = 'west'",
+        "UPDATE charges SET unit = 'one person'",
+    ):
         with pytest.raises(sqlite3.IntegrityError, match="charges stay"):
             db.execute(statement)
     db.close()
@@ -207,7 +214,9 @@ IMPOSSIBLE = {
     "data set": {"dataset": "home"},
     "no data set": {"dataset": None},
     "part": {"part": "west"},
-    "unit of a row": {"unit": np.zeros(300, int), "max_rows_per_unit": 2},
+    "unit of a row": {"unit": {"person": np.zeros(300, int)}, "max_rows_per_unit": 2},
+    "unit without a name": {"unit": np.zeros(300, int), "max_rows_per_unit": 2},
+    "one row per row": {"one_row_per_unit": True},
 }
 
 
@@ -260,19 +269,211 @@ def test_gaussian_noise_is_charged_what_it_states_and_its_rho_is_noted(tmp_path:
     assert entry.rho == release.privacy.rho
 
 
-def test_people_are_charged_to_people_and_rows_to_rows(ledger: Ledger) -> None:
-    ledger.create("trips", 1, unit="person")
-    with pytest.warns(vm.LedgerWarning, match="takes every row for one person: if some have more rows, protect them"):
-        vm.release(POINTS, SQUARE, 0.1, **QUAD, ledger=ledger, dataset="trips")
-    who = {"unit": np.arange(300) // 3, "max_rows_per_unit": 2}
-    vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=ledger, dataset="trips")
-    with pytest.raises(vm.BadInput, match="protects a row, and with a unit"):
-        vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=ledger, dataset="homes")
-    assert [entry.unit for entry in ledger.history()] == [None, "one unit (2 rows at most)"]
+# --- the unit of a budget ---------------------------------------------------------------------------------------
+
+DRIVERS = np.arange(1080) // 540  # two drivers with 540 rows each
+COLUMNS = dict.fromkeys(("driver_id", "Driver_ID", "trip", "row"), DRIVERS)
+TRIPS = pa.table({"x": np.linspace(0, 0.9, 1080), "y": np.full(1080, 0.5), **COLUMNS})
+
+
+@pytest.fixture
+def trips(ledger: Ledger) -> Ledger:
+    ledger.create("trips", 1, unit="driver_id")
+    return ledger
+
+
+def release_trips(ledger: Ledger, points: object = TRIPS, **more: Any) -> vm.Release:
+    return vm.release(points, SQUARE, 0.1, **QUAD, ledger=ledger, dataset="trips", **more)
+
+
+def words(ledger: Ledger) -> list[str | None]:
+    """What the history says of whom was protected."""
+    return [entry.unit for entry in ledger.history("trips")]
+
+
+def test_people_are_charged_to_people_and_rows_to_rows(trips: Ledger) -> None:
+    who = {"unit": {"driver_id": np.arange(300) // 3}, "max_rows_per_unit": 2}
+    made = release_trips(trips, POINTS, **who)
+    assert made.privacy.unit == "one driver_id (2 rows at most)"
+    release_trips(trips, unit="driver_id", max_rows_per_unit=3)
+    with pytest.raises(vm.BadInput, match="protects a row, and with a unit a release protects a driver_id"):
+        vm.release(POINTS, SQUARE, 0.1, **QUAD, **who, ledger=trips, dataset="homes")
+    assert words(trips) == ["one driver_id (2 rows at most)", "one driver_id (3 rows at most)"]
+    assert len(trips.history()) == 2
+
+
+def test_a_budget_of_drivers_does_not_pay_for_a_release_of_rows(trips: Ledger) -> None:
+    """The attack: with 540 rows per driver, what costs 0.1 for a row costs 54 for a driver."""
+    seen: list[float] = []
+    with pytest.raises(vm.BadInput, match="protects a driver_id, and without a unit one row is protected: give") as no:
+        release_trips(trips, progress=seen.append)
+    assert "\n" not in str(no.value)
+    assert (seen, trips.history(), left(trips, "trips")) == ([], (), 1)
+
+
+OTHER_UNITS = {
+    "a weaker column": {"unit": "trip"},
+    "another spelling": {"unit": "Driver_ID"},
+    "a row": {"unit": "row"},
+    "ids of another name": {"unit": {"trip": DRIVERS[:300]}, "points": POINTS},
+}
+
+
+@pytest.mark.parametrize("change", OTHER_UNITS.values(), ids=OTHER_UNITS)
+def test_a_budget_pays_for_its_own_unit_and_no_other(trips: Ledger, change: dict[str, Any]) -> None:
+    with pytest.raises(vm.BadInput, match="protects a driver_id, and this protects a "):
+        release_trips(trips, **change, max_rows_per_unit=100)
+    assert trips.history() == ()
+
+
+@pytest.mark.parametrize(
+    "unit", [DRIVERS[:300], {"driver_id": None}, {"driver_id": "trip"}, {7: DRIVERS}, {}, {"a": DRIVERS, "b": DRIVERS}]
+)
+def test_ids_without_a_name_and_names_without_ids_are_not_charged(trips: Ledger, unit: object) -> None:
+    """A name alone would pass for a unit, and rows would be released."""
+    for more in ({}, {"max_rows_per_unit": 2}):
+        with pytest.raises(vm.BadInput, match=r"like unit=\{'driver_id': ids\}"):
+            release_trips(trips, POINTS, unit=unit, **more)
+    assert trips.history() == ()
+
+
+def test_ids_with_a_name_protect_as_ids_without_one() -> None:
+    ids, found = np.arange(300) // 3, []
+    for unit in (ids, {"driver_id": ids}):
+        with fixed_entropy(5):
+            found.append(vm.release(POINTS, SQUARE, 0.5, **QUAD, unit=unit, max_rows_per_unit=2))
+    assert [made.privacy.unit for made in found] == ["one unit (2 rows at most)", "one driver_id (2 rows at most)"]
+    np.testing.assert_array_equal(*(made.estimates.noisy_count for made in found))
+
+
+def test_charges_by_hand_protect_the_unit_of_the_budget(trips: Ledger) -> None:
+    for more in ({}, {"unit": "trip"}, {"unit": "driver_id ", "what": "spaces"}, {"unit": "one driver_id (2 rows)"}):
+        with pytest.raises(vm.BadInput):
+            trips.charge("trips", 0.1, **({"what": "a median"} | more))
+    assert trips.history() == ()
+    trips.charge("trips", 0.1, what="a median", unit="driver_id")
+    assert words(trips) == ["one driver_id"]
+    for most in (0, 2.5, "2"):
+        with pytest.raises(vm.BadInput, match="max_rows_per_unit is a whole number that goes with a unit"):
+            trips.charge("trips", 0.1, what="a median", unit="driver_id", max_rows_per_unit=most)  # type: ignore[arg-type]
+
+
+STATED = "one row (the owner states: each driver_id has at most one row)"
+
+
+def test_one_row_per_unit_is_stated_and_recorded_in_words(trips: Ledger) -> None:
+    made = release_trips(trips, TRIPS.slice(539, 2), one_row_per_unit=True)
+    trips.charge("trips", 0.1, what="a median", one_row_per_unit=True)
+    assert words(trips) == [STATED, STATED]
+    assert left(trips, "trips") == Fraction(8, 10)
+    assert made.privacy.unit == "one row"  # what the release promises by itself
+
+
+def test_one_row_per_unit_is_not_stated_for_nothing(trips: Ledger) -> None:
+    both = {"one_row_per_unit": True, "unit": "driver_id"}
+    with pytest.raises(vm.BadInput, match="is for work without a unit, and this has one"):
+        release_trips(trips, **both, max_rows_per_unit=2)
+    with pytest.raises(vm.BadInput, match="is for work without a unit, and this has one"):
+        trips.charge("trips", 0.1, what="a median", **both)
+    with pytest.raises(vm.BadInput, match="is a statement for a ledger to record"):
+        vm.release(TRIPS, SQUARE, 0.1, **QUAD, one_row_per_unit=True)
+    for use in (
+        lambda: trips.charge("homes", 0.1, what="a median", one_row_per_unit=True),
+        lambda: vm.release(POINTS, SQUARE, 0.1, **QUAD, ledger=trips, dataset="homes", one_row_per_unit=True),
+    ):
+        with pytest.raises(vm.BadInput, match="protects a row whoever has it: leave one_row_per_unit"):
+            use()
+    assert trips.history() == ()
+
+
+def test_the_owner_may_state_that_a_column_of_another_name_is_the_unit(trips: Ledger) -> None:
+    other = TRIPS.rename_columns({"driver_id": "drv"})
+    with pytest.raises(vm.BadInput, match="state so with 'veilmap ledger add-unit-column'"):
+        release_trips(trips, other, unit="drv", max_rows_per_unit=2)
+    for _ in range(2):  # saying it again changes nothing
+        account = trips.add_unit_column("trips", "drv")
+    assert account == trips.account("trips")
+    assert (account.unit, account.unit_columns) == ("driver_id", ("driver_id", "drv"))
+    assert trips.add_unit_column("trips", "driver_id") == account
+    for table, name in ((other, "drv"), (TRIPS, "driver_id")):
+        release_trips(trips, table, unit=name, max_rows_per_unit=2)
+    assert words(trips) == ["one drv (2 rows at most)", "one driver_id (2 rows at most)"]
+    with pytest.raises(vm.BadInput, match="give the column driver_id or drv"):
+        release_trips(trips, unit="trip", max_rows_per_unit=2)
+    with pytest.raises(vm.BadInput, match="protects a row, which no column names"):
+        trips.add_unit_column("homes", "drv")
+    assert trips.account("homes").unit_columns == ()
+
+
+OLD = """
+CREATE TABLE salts (salt BLOB NOT NULL);
+CREATE TABLE datasets (name TEXT PRIMARY KEY, epsilon TEXT NOT NULL, delta TEXT NOT NULL, unit TEXT NOT NULL,
+    created TEXT NOT NULL);
+CREATE TABLE parts (dataset TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (dataset, name));
+CREATE TABLE charges (id INTEGER PRIMARY KEY, dataset TEXT NOT NULL, part TEXT, at TEXT NOT NULL,
+    what TEXT NOT NULL, unit TEXT, epsilon TEXT NOT NULL, delta TEXT NOT NULL, rho TEXT, method TEXT,
+    state TEXT NOT NULL);
+CREATE TABLE outputs (charge INTEGER NOT NULL, at TEXT NOT NULL, sha256 TEXT NOT NULL);
+CREATE TABLE marks (mark BLOB NOT NULL, dataset TEXT NOT NULL, part TEXT);
+CREATE TRIGGER charges_stay BEFORE DELETE ON charges BEGIN SELECT RAISE(ABORT, 'charges stay'); END;
+CREATE TRIGGER amounts_stay BEFORE UPDATE OF dataset, part, epsilon, delta ON charges
+    BEGIN SELECT RAISE(ABORT, 'charges stay'); END;
+PRAGMA application_id = 1986357612;
+PRAGMA user_version = 1;
+INSERT INTO salts VALUES (x'00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff');
+INSERT INTO datasets VALUES ('trips', '1', '0', 'person', '2026-01-01T00:00:00Z');
+INSERT INTO charges VALUES (1, 'trips', NULL, '2026-01-02T00:00:00Z', 'release by best', NULL, '1/10', '0', NULL, NULL,
+    'made');
+INSERT INTO charges VALUES (2, 'trips', NULL, '2026-01-03T00:00:00Z', 'release by best', 'one trip (2 rows at most)',
+    '1/10', '0', NULL, NULL, 'made');
+"""
+"""A ledger as it was before budgets were bound to their units, with two charges that would be refused now."""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Ledger:
+    db = sqlite3.connect(tmp_path / "old.db")
+    db.executescript(OLD)
+    db.close()
+    return Ledger(tmp_path / "old.db")
+
+
+def test_an_old_ledger_keeps_its_history_and_takes_new_charges_by_the_rule(old: Ledger, run) -> None:
+    before = old.history()
+    for more in ({}, {"unit": "driver_id", "max_rows_per_unit": 2}):
+        with pytest.raises(vm.BadInput, match="protects a person"):
+            release_trips(old, **more)
+    assert old.history() == before
+    old.add_unit_column("trips", "driver_id")
+    release_trips(old, unit="driver_id", max_rows_per_unit=2)
+    release_trips(old, one_row_per_unit=True)
+    assert old.history()[:2] == before
+    stated = "one row (the owner states: each person has at most one row)"
+    assert words(old) == [None, "one trip (2 rows at most)", "one driver_id (2 rows at most)", stated]
+    assert left(old, "trips") == Fraction(6, 10)
+    assert run("ledger", "show", "trips", "--ledger", str(old.path))[0] == 0
+
+
+def test_many_may_state_the_same_column_at_once(old: Ledger) -> None:
+    barrier = Barrier(8)
+
+    def state(k: int) -> None:
+        barrier.wait()
+        old.add_unit_column("trips", f"column {k % 2}")
+
+    threads = [Thread(target=state, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(old.account("trips").unit_columns) == ["column 0", "column 1", "person"]
 
 
 def test_one_row_of_a_person_may_lose_more_than_the_person() -> None:
-    """Why a budget of rows pays for no release that protects people: the two data sets of proofs/accounts.md."""
+    """Why a budget of rows pays for no release that protects people: the two data sets of proofs/accounts.md.
+
+    With a person in place of a row, and a household in place of a person, why a coarser unit is refused, too.
+    """
     epsilon = 0.7
 
     def chance(a: int, b: int) -> float:
@@ -759,7 +960,58 @@ def test_the_commands_of_ledgers_know_a_usual_file(run, points_file: Path) -> No
     status, out, _ = run("ledger", "create", "trips", "--epsilon", "3", "--unit", "person")
     assert (status, "--ledger veilmap-ledger.db --dataset trips" in out) == (0, True)
     more = ("--epsilon", "1", "--ledger", "veilmap-ledger.db", "--dataset", "trips")
-    status, _, err = run(*RELEASE, "-o", "a.parquet", *more)
-    assert (status, "takes every row for one person" in err) == (0, True)
+    assert run(*RELEASE, "-o", "a.parquet", *more, "--one-row-per-unit")[0] == 0
     status, out, _ = run("ledger", "show")
     assert (status, "epsilon 2" in out) == (0, True)
+
+
+def test_the_commands_pay_for_the_unit_of_a_budget_and_no_other(run, tmp_path: Path) -> None:
+    rows = "".join(f"{k / 1080},0.5,{k // 540},{k // 5}\n" for k in range(1080))
+    Path("points.csv").write_text("x,y,driver_id,trip\n" + rows)
+    assert (
+        "--unit driver_id --max-rows-per-unit K --ledger l.db"
+        in run("ledger", "create", "trips", "--epsilon", "1", "--unit", "driver_id", "--ledger", "l.db")[1]
+    )
+    run("ledger", "create", "rows", "--epsilon", "1", "--ledger", "l.db")
+    book = ("--epsilon", "0.1", "--ledger", "l.db")
+    driver = ("--unit", "driver_id", "--max-rows-per-unit", "5")
+    charge, release = ("ledger", "charge", "trips", *book, "--for", "x"), (*RELEASE, "-o", "a.parquet", *book)
+    refused = [
+        (*release, "--dataset", "trips"),
+        (*release, "--dataset", "trips", "--unit", "trip", "--max-rows-per-unit", "5"),
+        (*release, "--dataset", "trips", *driver, "--one-row-per-unit"),
+        (*release, "--dataset", "rows", *driver),
+        (*release, "--dataset", "rows", "--one-row-per-unit"),
+        (*RELEASE, "-o", "a.parquet", "--epsilon", "0.1", "--one-row-per-unit"),
+        charge,
+        (*charge, "--unit", "trip"),
+        (*charge, "--unit", "driver_id", "--one-row-per-unit"),
+        ("ledger", "charge", "rows", *book, "--for", "x", "--one-row-per-unit"),
+        ("ledger", "charge", "rows", *book, "--for", "x", "--unit", "driver_id"),
+        ("ledger", "add-unit-column", "rows", "--column", "driver_id", "--ledger", "l.db"),
+    ]
+    for command in refused:
+        status, out, err = run(*command)
+        assert (status, out, err.count("\n")) == (2, "", 1), command
+    assert Ledger("l.db").history() == ()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["l.db", "points.csv"]
+    for k, more in enumerate((driver, ("--one-row-per-unit",))):
+        assert run(*RELEASE, "-o", f"{k}.parquet", *book, "--dataset", "trips", *more)[0] == 0
+    for more in (("--unit", "driver_id"), ("--one-row-per-unit",)):
+        assert run(*charge, *more)[0] == 0
+    expected = ["one driver_id (5 rows at most)", STATED, "one driver_id", STATED]
+    show = ("ledger", "show", "trips", "--ledger", "l.db", "--format")
+    assert run(*show, "table")[1].count(STATED) == 2
+    assert [entry["unit"] for entry in json.loads(run(*show, "json")[1])["history"]] == expected
+    assert [row["unit"] for row in csv.DictReader(io.StringIO(run(*show, "csv")[1]))] == expected
+
+
+def test_the_commands_state_and_show_a_column_of_another_name(run) -> None:
+    run("ledger", "create", "trips", "--epsilon", "1", "--unit", "driver_id", "--ledger", "l.db")
+    status, out, _ = run("ledger", "add-unit-column", "trips", "--column", "drv", "--ledger", "l.db")
+    assert (status, "protect a driver_id by the column driver_id or drv, as you state" in out) == (0, True)
+    assert run("ledger", "charge", "trips", "--epsilon", "1", "--for", "x", "--unit", "drv", "--ledger", "l.db")[0] == 0
+    show = ("ledger", "show", "--ledger", "l.db", "--format")
+    assert "trips: the owner stated that the column drv names a driver_id, too (20" in run(*show, "table")[1]
+    assert json.loads(run(*show, "json")[1])["datasets"][0]["unit_columns"] == ["driver_id", "drv"]
+    assert next(csv.DictReader(io.StringIO(run(*show, "csv")[1])))["unit_columns"] == "driver_id, drv"

@@ -39,11 +39,16 @@ CREATE TABLE charges (id INTEGER PRIMARY KEY, dataset TEXT NOT NULL, part TEXT, 
 CREATE TABLE outputs (charge INTEGER NOT NULL, at TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE TABLE marks (mark BLOB NOT NULL, dataset TEXT NOT NULL, part TEXT);
 CREATE TRIGGER charges_stay BEFORE DELETE ON charges BEGIN SELECT RAISE(ABORT, 'charges stay'); END;
-CREATE TRIGGER amounts_stay BEFORE UPDATE OF dataset, part, epsilon, delta ON charges
+CREATE TRIGGER amounts_stay BEFORE UPDATE OF dataset, part, unit, epsilon, delta ON charges
     BEGIN SELECT RAISE(ABORT, 'charges stay'); END;
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
+UNIT_COLUMNS = """
+CREATE TABLE IF NOT EXISTS unit_columns (dataset TEXT NOT NULL, name TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY (dataset, name));
+"""
+"""Created when first needed, so that files of every age go the same way."""
 
 Paid = tuple[str | None, Fraction]
 """The part that was asked, None for all of a data set, and what that cost."""
@@ -60,6 +65,12 @@ class Account:
     delta: Fraction
     parts: tuple[str, ...]
     paid: tuple[tuple[str | None, Fraction, Fraction], ...]  # part, ε and δ of each charge
+    stated: tuple[tuple[str, str], ...] = ()  # further columns that name the unit, and when the owner said so
+
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """Names of the column that says whose row it is: the unit's own, and those that the owner has added."""
+        return () if self.unit == ROW else (self.unit, *(column for column, _ in self.stated))
 
     def spent(self, part: str | None = None) -> tuple[Fraction, Fraction]:
         """The ε and δ that a unit of this part, or of any, has lost at most."""
@@ -80,7 +91,7 @@ class Entry:
     part: str | None
     at: str
     what: str
-    unit: str | None  # whom a release protects, in its own words
+    unit: str | None  # whom it protects, in words, with the owner's statement if there is one; None: one row
     epsilon: Fraction
     delta: Fraction
     rho: Fraction | None  # of Gaussian noise: what was charged is the ε and δ that it buys
@@ -149,8 +160,8 @@ class Ledger:
         epsilon, delta
             All that may ever be spent on it. Without a ``delta``, releases must have a pure promise.
         unit
-            Whom the budget protects: ``row``, or a word for those who may have many rows. Releases are then made with
-            ``unit=``; one without it is charged with a warning, since it holds only where everyone has one row.
+            Whom the budget protects: ``row``, or those who may have many rows, by the name of the column that says
+            whose row it is. Releases are then made with the same ``unit=``, and all others are refused.
         """
         name, whom, total = _name(dataset, "data set"), _name(unit, "unit"), exact_epsilon(epsilon)
         whom = ROW if whom.lower() in (ROW, "rows") else whom
@@ -182,6 +193,22 @@ class Ledger:
             db.executemany("INSERT INTO parts VALUES (?, ?)", [(account.name, part) for part in names])
             return _account(db, account.name)
 
+    def add_unit_column(self, dataset: str, column: str) -> Account:
+        """State that in some tables a column of another name says whose row it is.
+
+        It must tell the same units apart: one value per unit and one unit per value. A trip is less than a person,
+        and a household is not the same either (proofs/accounts.md). The statement is recorded, and stays.
+        """
+        name = _name(column, "unit")
+        with self._open() as db:
+            account = _account(db, dataset)
+            if account.unit == ROW:
+                raise BadInput(f"The budget of {account.name} protects a row, which no column names: leave it so.")
+            if name not in account.unit_columns:
+                db.execute(UNIT_COLUMNS)
+                db.execute("INSERT INTO unit_columns VALUES (?, ?, ?)", (account.name, name, _now()))
+            return _account(db, account.name)
+
     def charge(
         self,
         dataset: str,
@@ -191,6 +218,8 @@ class Ledger:
         what: str,
         part: str | None = None,
         unit: str | None = None,
+        max_rows_per_unit: int | None = None,
+        one_row_per_unit: bool = False,
         rho: Fraction | None = None,
         method: str | None = None,
         files: Iterable[str | os.PathLike[str]] = (),
@@ -206,33 +235,38 @@ class Ledger:
         what
             What for, in words.
         unit
-            Whom the work protects, if not one row.
-        rho, method
-            For the history: ρ of Gaussian noise, and a hash of the method.
+            Whom the work protects, if not one row: the unit of the data set, by the name of its column.
+        one_row_per_unit
+            Your statement that each unit of the data set has at most one row in what is read, so that work without a
+            ``unit`` protects it. The history records it in words.
+        max_rows_per_unit, rho, method
+            For the history: how many rows of a unit are looked at, ρ of Gaussian noise, and a hash of the method.
         files
             What is read. A warning is given if it has been read under another name.
         """
         amount, chance = exact_epsilon(epsilon), Fraction(0) if delta is None else exact_delta(delta)
         text = _text(what, "What a charge is for", LONGEST_TEXT)
         part = None if part is None else _name(part, "part")
-        unit = None if unit is None else _text(unit, "A unit", LONGEST_TEXT)
+        unit = None if unit is None else _name(unit, "unit")
+        must_need_the_statement(one_row_per_unit, unit)
         traces = [(file, trace) for file in files for trace in _traces(file)]
         with self._open() as db:
             account = _account(db, dataset)
             if part is not None and part not in account.parts:
                 known = near_misses(part, account.parts) if account.parts else "It is not split."
                 raise BadInput(f"{account.name} has no part {part!r}. {known}")
-            _must_protect_the_same(account, unit)
+            _must_protect_the_same(account, unit, one_row_per_unit)
             _must_fit(account, part, amount, chance)
             found = _elsewhere(db, account.name, part, traces)
-            values = (account.name, part, _now(), text, unit, str(amount), str(chance))
+            whom = _protected(account, unit, max_rows_per_unit)
+            values = (account.name, part, _now(), text, whom, str(amount), str(chance))
             number = db.execute(
                 "INSERT INTO charges (dataset, part, at, what, unit, epsilon, delta, rho, method, state) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'begun')",
                 (*values, None if rho is None else str(rho), method),
             ).lastrowid
-        for doubt in filter(None, (found, _one_row_each(account, unit))):
-            warnings.warn(doubt, LedgerWarning, stacklevel=3)
+        if found is not None:
+            warnings.warn(found, LedgerWarning, stacklevel=3)
         return Receipt(self, int(number or 0))
 
     def accounts(self) -> tuple[Account, ...]:
@@ -321,23 +355,53 @@ def fraction_text(amount: Fraction) -> str:
     return str(amount) if amount.denominator < LONGEST_FRACTION else f"about {float(amount):.12g}"
 
 
-def _must_protect_the_same(account: Account, unit: str | None) -> None:
-    """Promises for rows and for people do not add up: see the proof."""
-    if account.unit == ROW and unit is not None:
+def must_need_the_statement(one_row_per_unit: bool, unit: object) -> None:
+    """Refuse a statement of one row per unit for work that protects units however many rows they have."""
+    if one_row_per_unit and unit is not None:
         raise BadInput(
-            f"The budget of {account.name} protects a row, and with a unit a release protects {unit}: leave the unit "
-            f"out, or create a data set for it with unit='person' (--unit person)."
+            "one_row_per_unit=True (--one-row-per-unit) is for work without a unit, and this has one: "
+            "leave one of the two out."
         )
 
 
-def _one_row_each(account: Account, unit: str | None) -> str | None:
-    """A budget of people pays for a release of rows where everyone has one row, which only the owner knows."""
-    if account.unit == ROW or unit is not None:
-        return None
-    return (
-        f"The budget of {account.name} protects a {account.unit}, and this takes every row for one {account.unit}: if "
-        f"some have more rows, protect them with unit= and max_rows_per_unit= (--unit and --max-rows-per-unit)."
-    )
+def _must_protect_the_same(account: Account, unit: str | None, one_row_per_unit: bool) -> None:
+    """Refuse work for another unit than the account's: such promises do not add up, see the proof."""
+    budget = f"The budget of {account.name} protects a {account.unit}"
+    if account.unit == ROW:
+        if unit is not None:
+            raise BadInput(
+                f"{budget}, and with a unit a release protects a {unit}: leave the unit out, or create a data set "
+                f"for it with unit={unit!r} (--unit {unit})."
+            )
+        if one_row_per_unit:
+            raise BadInput(f"{budget} whoever has it: leave one_row_per_unit (--one-row-per-unit) out.")
+        return
+    names = " or ".join(account.unit_columns)
+    if unit is None and not one_row_per_unit:
+        raise BadInput(
+            f"{budget}, and without a unit one row is protected: give the column {names} with unit= (--unit), or, "
+            f"only if each {account.unit} has at most one row, state so with one_row_per_unit=True "
+            f"(--one-row-per-unit)."
+        )
+    if unit is not None and unit not in account.unit_columns:
+        raise BadInput(
+            f"{budget}, and this protects a {unit}: give the column {names}, or, only if {unit!r} has one value per "
+            f"{account.unit} and one {account.unit} per value, state so with 'veilmap ledger add-unit-column'."
+        )
+
+
+def _protected(account: Account, unit: str | None, most: int | None) -> str | None:
+    """Return whom a charge protects, in the words of the history: None for a row of a budget of rows."""
+    if most is not None and (unit is None or type(most) is not int or most < 1):
+        raise BadInput(f"max_rows_per_unit is a whole number that goes with a unit, got {most!r:.100}.")
+    if unit is not None:
+        return protected_unit(unit, most)
+    return None if account.unit == ROW else f"one row (the owner states: each {account.unit} has at most one row)"
+
+
+def protected_unit(unit: str, most: int | None) -> str:
+    """Return whom work with a unit protects, in words."""
+    return f"one {unit}" if most is None else f"one {unit} ({most} rows at most)"
 
 
 def _traces(file: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -377,7 +441,10 @@ def _account(db: sqlite3.Connection, dataset: str) -> Account:
     # all charges are read, so that no index can hide one
     charges = db.execute("SELECT dataset, part, epsilon, delta FROM charges NOT INDEXED ORDER BY id").fetchall()
     paid = tuple((part, _amount(e), _amount(d)) for which, part, e, d in charges if which == name)
-    return Account(name, row[0], row[1], _amount(row[2]), _amount(row[3]), parts, paid)
+    stated: list[tuple[str, str]] = []
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'unit_columns'").fetchone():
+        stated = db.execute("SELECT name, at FROM unit_columns WHERE dataset = ? ORDER BY rowid", (name,)).fetchall()
+    return Account(name, row[0], row[1], _amount(row[2]), _amount(row[3]), parts, paid, tuple(stated))
 
 
 def _names(db: sqlite3.Connection) -> list[str]:

@@ -17,7 +17,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from veilmap.accounts import Ledger
+from veilmap.accounts import Ledger, must_need_the_statement, protected_unit
 from veilmap.amounts import exact_delta, exact_epsilon
 from veilmap.budget import level_shares
 from veilmap.domain import Domain
@@ -59,6 +59,7 @@ def release(
     ledger: str | os.PathLike[str] | Ledger | None = None,
     dataset: str | None = None,
     part: str | None = None,
+    one_row_per_unit: bool = False,
 ) -> Release:
     """Publish points as a differentially private decomposition.
 
@@ -95,13 +96,18 @@ def release(
     options
         Further settings of the method's structure, by name: ``{"switch": 2, "median": "noisy-mean"}``.
     unit, max_rows_per_unit
-        Protect people with many rows: the column that says whose row it is (or one id a row, for an array), and how
-        many rows of one person are looked at, chosen at random. The noise grows with that number.
+        Protect people with many rows: the column that says whose row it is, and how many rows of one person are
+        looked at, chosen at random. The noise grows with that number. For an array, one id per row takes the place of
+        the column: ``unit=ids``, or ``unit={"driver_id": ids}`` with the name that the promise and a ledger need.
     allow_nonprivate
         Let the yardsticks ``kd-pure`` and ``kd-true`` through. What they make says *not private* everywhere.
     ledger, dataset, part
         Charge the budget of this data set (or of one of its parts) in this ledger, before the data is looked at. A
-        release that does not fit is refused; one that fails stays charged.
+        release that does not fit is refused; one that fails stays charged. A data set with a unit takes only
+        releases with that ``unit``.
+    one_row_per_unit
+        Your statement, for the ledger to record, that each unit of the data set has at most one row in ``points``: a
+        release without a ``unit`` then protects it, and is charged.
     """
     if not isinstance(domain, Domain):
         raise BadInput(
@@ -116,12 +122,14 @@ def release(
             f"or allow_nonprivate=True (--allow-nonprivate) for an experiment on data that is public."
         )
     account = _account(ledger, dataset, part, chosen)
+    whose, ids = _named_unit(unit)
+    _must_be_named(account, whose, ids, one_row_per_unit)
     chosen = settled(chosen, domain)
     must_fit(chosen, domain)
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
-    protected = "one row" if unit is None else _protected(unit, max_rows_per_unit)
-    sealed = seal(points, domain, unit, max_rows_per_unit)
+    protected = "one row" if ids is None else protected_unit("unit" if whose is None else whose, max_rows_per_unit)
+    sealed = seal(points, domain, ids, max_rows_per_unit)
     receipt = None
     if account is not None and dataset is not None:
         _rehearse(chosen, domain, total, chance, max_rows_per_unit)
@@ -132,7 +140,9 @@ def release(
             chance or None,
             what=f"release by {chosen.name}",
             part=part,
-            unit=None if unit is None else protected,
+            unit=whose,
+            max_rows_per_unit=max_rows_per_unit,
+            one_row_per_unit=one_row_per_unit,
             rho=amount if price.currency == "rho" else None,
             method=hashlib.sha256(json.dumps(chosen.to_json(), sort_keys=True).encode()).hexdigest(),
             files=_files(points),
@@ -188,11 +198,31 @@ def _files(points: object) -> list[str | os.PathLike[str]]:
     return [one for one in some if isinstance(one, (str, os.PathLike))]
 
 
-def _protected(unit: object, most: int | None) -> str:
-    """Whom a release with many rows a person protects."""
-    if isinstance(unit, str) and not unit.isprintable():
-        raise BadInput(f"The name of a unit is printed in the promise, got {unit!r}: rename the column.")
-    return f"one {unit if isinstance(unit, str) else 'unit'} ({most} rows at most)"
+def _named_unit(unit: object) -> tuple[str | None, object]:
+    """Return the name of the unit, if it has one, and what tells units apart: a column, or one id per row."""
+    name, ids = unit if isinstance(unit, str) else None, unit
+    if isinstance(unit, Mapping):
+        name, ids = next(iter(unit.items())) if len(unit) == 1 else (None, None)
+        if not isinstance(name, str) or ids is None or isinstance(ids, str):
+            raise BadInput("Ids with a name are one pair, like unit={'driver_id': ids}; a column is unit='driver_id'.")
+    if name is not None and not name.isprintable():
+        raise BadInput(f"The name of a unit is printed in the promise, got {name!r}: rename the column.")
+    return name, ids
+
+
+def _must_be_named(account: Ledger | None, name: str | None, ids: object, one_row_per_unit: bool) -> None:
+    """Refuse what a ledger cannot compare with its unit, and a statement that no ledger records."""
+    must_need_the_statement(one_row_per_unit, ids)
+    if account is None and one_row_per_unit:
+        raise BadInput(
+            "one_row_per_unit=True (--one-row-per-unit) is a statement for a ledger to record: leave it out, or give "
+            "ledger= and dataset= (--ledger and --dataset)."
+        )
+    if account is not None and ids is not None and name is None:
+        raise BadInput(
+            "A ledger knows units by their names, and an array of ids has none: give the name of the data set's unit, "
+            "like unit={'driver_id': ids}."
+        )
 
 
 def checked_delta(method: Method, delta: object) -> Fraction:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli.options import USUAL_LEDGER, DatasetArgument, EpsilonOption, FormatOption, LedgerOption
+from veilmap.cli.options import (
+    USUAL_LEDGER,
+    DatasetArgument,
+    EpsilonOption,
+    FormatOption,
+    LedgerOption,
+    OneRowOption,
+)
 from veilmap.cli.show import Format, print_csv, print_table, say
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ def _help(context: typer.Context) -> None:
         say(context.get_help())
 
 
-@app.command(epilog="Example: veilmap ledger create homes --epsilon 3 --unit person --ledger office.db")
+@app.command(epilog="Example: veilmap ledger create trips --epsilon 3 --unit driver_id --ledger office.db")
 def create(
     dataset: DatasetArgument,
     epsilon: Annotated[str, typer.Option("--epsilon", help="All that may ever be spent on it.")],
@@ -41,7 +48,8 @@ def create(
         str | None, typer.Option("--delta", help="The same for delta; without it promises must be pure.")
     ] = None,
     unit: Annotated[
-        str, typer.Option("--unit", help="Whom the budget protects: row; or person, for releases with --unit.")
+        str,
+        typer.Option("--unit", help="Whom the budget protects: row, or the column that releases have for --unit."),
     ] = "row",
 ) -> None:
     """Give a data set a budget, once and for all. The ledger is made if there is none."""
@@ -49,7 +57,25 @@ def create(
 
     made = Ledger(ledger).create(dataset, epsilon, delta, unit)
     say(f"{made.name} may spend {_amounts(made.epsilon, made.delta or None)}, to protect a {made.unit}.")
-    say(f"Next: veilmap release ... --ledger {shlex.quote(str(ledger))} --dataset {shlex.quote(made.name)}")
+    whom = f" --unit {shlex.quote(made.unit)} --max-rows-per-unit K" if made.unit_columns else ""
+    say(f"Next: veilmap release ...{whom} --ledger {shlex.quote(str(ledger))} --dataset {shlex.quote(made.name)}")
+
+
+@app.command(epilog="Example: veilmap ledger add-unit-column trips --column drv --ledger office.db")
+def add_unit_column(
+    dataset: DatasetArgument,
+    column: Annotated[str, typer.Option("--column", help="The name of the column in these tables.")],
+    ledger: LedgerOption = USUAL_LEDGER,
+) -> None:
+    """State that in some tables a column of another name says whose row it is.
+
+    It must tell the same units apart: one value per unit, and one unit per value. A trip is less than a person, and a
+    household is not the same either. The statement is recorded, and stays.
+    """
+    from veilmap.accounts import Ledger
+
+    made = Ledger(ledger).add_unit_column(dataset, column)
+    say(f"Releases of {made.name} protect a {made.unit} by the column {' or '.join(made.unit_columns)}, as you state.")
 
 
 @app.command(epilog="Example: veilmap ledger split homes --into west,east --ledger office.db")
@@ -77,12 +103,15 @@ def charge(
     ledger: LedgerOption = USUAL_LEDGER,
     delta: Annotated[str | None, typer.Option("--delta", help="The delta of it, if it has one.")] = None,
     part: Annotated[str | None, typer.Option("--part", help="The part of the data set that it is about.")] = None,
-    unit: Annotated[str | None, typer.Option("--unit", help="Whom it protects, if not a row.")] = None,
+    unit: Annotated[str | None, typer.Option("--unit", help="The data set's unit, if it protects that.")] = None,
+    one_row_per_unit: OneRowOption = False,
 ) -> None:
     """Charge for something that another program publishes, or that was published before."""
     from veilmap.accounts import Ledger
 
-    with Ledger(ledger).charge(dataset, epsilon, delta, what=what, part=part, unit=unit):
+    with Ledger(ledger).charge(
+        dataset, epsilon, delta, what=what, part=part, unit=unit, one_row_per_unit=one_row_per_unit
+    ):
         say_what_is_left(ledger, dataset, part)
 
 
@@ -106,10 +135,14 @@ def show(
         told |= {} if dataset is None else {"history": [_numbers(row) for row in history]}
         typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
     elif output is Format.CSV:
-        shown = rows if dataset is None else history
+        named = [row | {"unit_columns": ", ".join(row["unit_columns"])} for row in rows]  # a name may have spaces
+        shown = named if dataset is None else history
         print_csv(list(shown[0]) if shown else [], [[*map(_text, row.values())] for row in shown])
     else:
         _print_accounts(rows)
+        for account in accounts:
+            for column, at in account.stated:
+                say(f"{account.name}: the owner stated that the column {column} names a {account.unit}, too ({at}).")
         if dataset is not None:
             _print_history(history)
 
@@ -129,6 +162,7 @@ def _account_row(account: Account, part: str | None) -> dict[str, Any]:
         "dataset": account.name,
         "part": part,
         "unit": account.unit,
+        "unit_columns": account.unit_columns,
         "epsilon": account.epsilon,
         "epsilon_spent": spent[0],
         "epsilon_left": left[0],
@@ -161,11 +195,12 @@ def _print_accounts(rows: list[dict[str, Any]]) -> None:
 
 def _print_history(rows: list[dict[str, Any]]) -> None:
     print_table(
-        ["when", "what", "part", "cost", "state", "output"],
+        ["when", "what", "protects", "part", "cost", "state", "output"],
         [
             [
                 row["at"],
                 row["what"],
+                row["unit"] or "one row",
                 row["part"] or "",
                 _amounts(row["epsilon"], row["delta"] or None),
                 row["state"],

@@ -45,6 +45,13 @@ HeightOption = Annotated[
 ]
 LedgerOption = Annotated[Path, typer.Option("--ledger", envvar="VEILMAP_LEDGER", help="The ledger file.")]
 USUAL_LEDGER = Path("veilmap-ledger.db")
+OneRowOption = Annotated[
+    bool,
+    typer.Option(
+        "--one-row-per-unit",
+        help="State, for the ledger to record, that each unit of the data set has at most one row here.",
+    ),
+]
 DatasetArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set.", show_default=False)]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 ReleaseArgument = Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.", show_default=False)]

@@ -19,6 +19,7 @@ from veilmap.cli.options import (
     HeightOption,
     MethodOption,
     NoiseOption,
+    OneRowOption,
     RowsOption,
     SampleOption,
     SetOption,
@@ -73,6 +74,7 @@ def release(
     ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="The data set that --ledger knows.")] = None,
     part: Annotated[str | None, typer.Option("--part", help="The part of it that the rows are of.")] = None,
+    one_row_per_unit: OneRowOption = False,
     sign: Annotated[Path | None, typer.Option("--sign", help="Sign the release with this private key.")] = None,
     engine: Annotated[
         Engine,
@@ -84,6 +86,7 @@ def release(
 
     Columns go by the names of the domain's axes; a geometry column gives the first two. Rows outside the
     domain or with a missing coordinate are dropped. With --unit, whole people are protected and not rows.
+    A data set of the ledger that has a unit takes releases with that --unit, or with --one-row-per-unit.
     """
     inputs = _from_one_place(inputs, sql, database, engine is not Engine.AUTO or master is not None)
     _must_be_free(out, inputs if database is None else [database], overwrite)
@@ -125,6 +128,7 @@ def release(
             ledger=book,
             dataset=dataset,
             part=part,
+            one_row_per_unit=one_row_per_unit,
         )
         made.save(out, overwrite)
     signature = None if sign is None else vm.sign(out, sign, overwrite)
