@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -467,6 +468,41 @@ def test_many_may_state_the_same_column_at_once(old: Ledger) -> None:
     for thread in threads:
         thread.join()
     assert sorted(old.account("trips").unit_columns) == ["column 0", "column 1", "person"]
+
+
+# --- who can read the file --------------------------------------------------------------------------------------
+
+
+def mode(path: object) -> int:
+    return stat.S_IMODE(os.stat(str(path)).st_mode)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_a_new_ledger_and_its_journal_are_for_their_owner_alone(tmp_path: Path, mask: int) -> None:
+    ledger, before = Ledger(tmp_path / "l.db"), os.umask(mask)
+    try:
+        ledger.create("homes", 1)
+        with ledger._open() as db:
+            db.execute("INSERT INTO parts VALUES ('homes', 'west')")
+            assert [mode(path) for path in sorted(tmp_path.iterdir())] == [0o600, 0o600]
+    finally:
+        os.umask(before)
+    assert [path.name for path in tmp_path.iterdir()] == ["l.db"]
+
+
+def test_the_mode_that_an_owner_has_set_stays(ledger: Ledger) -> None:
+    os.chmod(ledger.path, 0o640)
+    ledger.create("trips", 1)
+    ledger.charge("homes", 0.1, what="something")
+    assert mode(ledger.path) == 0o640
+
+
+def test_a_ledger_that_cannot_be_created_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError))
+    with pytest.raises(LedgerError, match="cannot be created here: its folder must be yours to write") as refused:
+        Ledger(tmp_path / "l.db").create("homes", 1)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_row_of_a_person_may_lose_more_than_the_person() -> None:

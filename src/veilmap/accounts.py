@@ -10,6 +10,7 @@ import hmac
 import os
 import secrets
 import sqlite3
+import threading
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -301,6 +302,9 @@ class Ledger:
     def _open(self, *, create: bool = False, write: bool = True) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it, or nothing. Who writes waits until nobody else does, and then reads."""
         place = _place(self.path, create)
+        with _CREATION:
+            if create and not place.exists():
+                _create_private(place, self.path)
         address = f"{place.as_uri()}?mode={'rwc' if create else 'rw'}"
         try:
             with closing(sqlite3.connect(address, SECONDS_TO_WAIT, isolation_level=None, uri=True)) as db:
@@ -494,6 +498,21 @@ def _place(path: str | os.PathLike[str], create: bool) -> Path:
     if not folder:
         raise LedgerError(f"The folder of the ledger {path} does not exist: make it first.")
     return place
+
+
+_CREATION = threading.Lock()
+"""Held by every thread for a moment before it opens a file, and while one is created: closing a file drops all locks
+that SQLite has on it in this process, so nobody may have one yet."""
+
+
+def _create_private(place: Path, path: object) -> None:
+    """Create an empty file that only its owner can read; its journal gets the same mode from SQLite."""
+    try:
+        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return  # another process was faster
+    except OSError:
+        raise LedgerError(f"The ledger {path} cannot be created here: its folder must be yours to write.") from None
 
 
 def _must_be_a_ledger(db: sqlite3.Connection, path: object, create: bool) -> None:
