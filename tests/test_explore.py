@@ -37,6 +37,7 @@ from veilmap.explore import asked, serve  # noqa: E402
 from veilmap.explore.app import make_app  # noqa: E402
 from veilmap.explore.base import base_map  # noqa: E402
 from veilmap.explore.cells import cells_of  # noqa: E402
+from veilmap.explore.connections import Limits, OpenConnections  # noqa: E402
 from veilmap.explore.explored import Explored  # noqa: E402
 from veilmap.explore.guard import Guard  # noqa: E402
 from veilmap.explore.plane import plane_of  # noqa: E402
@@ -70,6 +71,7 @@ class Reply:
 class Server:
     release: vm.Release
     port: int
+    open_connections: OpenConnections
 
     def ask(self, path: str, body: object = None, method: str | None = None, **headers: str) -> Reply:
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -92,16 +94,18 @@ class Server:
 
 
 @contextmanager
-def serving(release: vm.Release, files: Mapping[str, bytes] = FILES, **more: object) -> Iterator[Server]:
+def serving(
+    release: vm.Release, files: Mapping[str, bytes] = FILES, limits: Limits | None = None, **more: object
+) -> Iterator[Server]:
     app = make_app(Explored(release, "homes.parquet", "0.1", "s", **more), files)  # type: ignore[arg-type]
-    config = uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False)
+    config = serve.server_config(app, limits)
     server = uvicorn.Server(config)
     with serve.listening("127.0.0.1", None) as at:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [at]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        yield Server(release, at.getsockname()[1])
+        yield Server(release, at.getsockname()[1], config.http.open_connections)
         server.should_exit = True
         thread.join(10)
 

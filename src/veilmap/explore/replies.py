@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,7 +17,6 @@ from veilmap.explore import asked
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-SECONDS_A_BODY = 20
 DIRECTLY = 200  # boxes that are counted sooner than a thread is found for them
 GEOJSON = "application/geo+json"
 
@@ -39,17 +36,13 @@ def sureness(request: Request) -> float:
 
 
 async def body_of(request: Request) -> bytes:
-    """No more of it than anyone may send, and no longer than anyone may take."""
+    """Return the body, and refuse one that is too large. The connection limits how long it may take."""
     parts, size = [], 0
-    try:
-        async with asyncio.timeout(SECONDS_A_BODY):
-            async for part in request.stream():
-                parts.append(part)
-                size += len(part)
-                if size > asked.MOST_BYTES:
-                    raise TooLarge(f"A request has at most {asked.MOST_BYTES:,} bytes: ask in several.")
-    except TimeoutError:
-        raise HTTPException(408, f"A request must arrive within {SECONDS_A_BODY} seconds.") from None
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > asked.MOST_BYTES:
+            raise TooLarge(f"A request has at most {asked.MOST_BYTES:,} bytes: ask in several.")
     return b"".join(parts)
 
 

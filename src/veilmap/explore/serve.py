@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import math
 import secrets
 import socket
 import threading
@@ -12,14 +13,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from veilmap.errors import BadInput, MissingExtra, need
 from veilmap.explore.zones import Zones
 from veilmap.published import Release
 
+if TYPE_CHECKING:
+    from veilmap.explore.connections import Limits
+
 PORT = 8417
 STATIC = Path(__file__).with_name("static")
-MOST_CONNECTIONS = 200
+BACKLOG = 128
+"""Connections that are accepted at once: fewer than one client may have, or new ones would close others of the same
+moment whose requests are not read yet."""
+MOST_REQUESTS = 600
+"""Requests at work, with those whose clients have gone: more than connections and backlog."""
 
 
 def explore(
@@ -41,24 +50,35 @@ def explore(
     explored = Explored(release, name, version("veilmap"), secrets.token_hex(4), zones)
     with listening(host, port) as at:
         url = f"http://{_in_address(host)}:{at.getsockname()[1]}/"
-        config = uvicorn.Config(
-            make_app(explored, files, host),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=1,
-        )
         threading.Thread(target=explored.warm_up, daemon=True).start()
         ready(url)
         if browse:
             webbrowser.open(url)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[at])
+            uvicorn.Server(server_config(make_app(explored, files, host))).run(sockets=[at])
+
+
+def server_config(app: Any, limits: Limits | None = None) -> Any:
+    """Return uvicorn's configuration, with limits on what a client may take."""
+    import uvicorn
+
+    from veilmap.explore.connections import Limits, limited_protocol
+
+    limits = limits or Limits()
+    return uvicorn.Config(
+        app,
+        http=limited_protocol(limits),
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=MOST_REQUESTS,
+        h11_max_incomplete_event_size=limits.header_bytes,
+        timeout_keep_alive=math.ceil(limits.header_seconds),
+        timeout_graceful_shutdown=1,
+    )
 
 
 def built_files() -> dict[str, bytes]:
@@ -90,7 +110,7 @@ def listening(host: str, port: int | None) -> socket.socket:
             if number == PORT and port is None:
                 continue
             raise BadInput(f"Cannot listen at {host} port {number}: {error.strerror}. Choose another --port.") from None
-        found.listen(MOST_CONNECTIONS)
+        found.listen(BACKLOG)
         return found
     raise AssertionError
 
