@@ -193,7 +193,7 @@ def test_answers_can_be_pickled_and_copied(method):
 def test_answers_show_the_first_few():
     release = released(KD, 2)
     few, many = release.count([0, 0, 1, 1]), release.count(np.tile([0, 0, 1, 1], (30, 1)))
-    away = reach(few.stderr, 0.95)[0]
+    away = reach(few.stderr, 0.95, False)[0]
     assert repr(few) == f"<Answers at 95 % confidence: {few.estimate[0]:.6g} ± {away:.3g}>"
     assert repr(many).endswith(", 25 more>")
     assert repr(release.count(np.empty((0, 4)))) == "<Answers at 95 % confidence: none>"
@@ -242,7 +242,7 @@ def multiplier(confidence):
 
 
 def test_intervals_reach_one_more_than_the_errors_or_nowhere():
-    assert reach(np.array([0.0, 1.0, 10.0]), 0.9).tolist() == [0, 1 + multiplier(0.9), 1 + 10 * multiplier(0.9)]
+    assert reach(np.array([0.0, 1.0, 10.0]), 0.9, False).tolist() == [0, 1 + multiplier(0.9), 1 + 10 * multiplier(0.9)]
 
 
 @EVERY_METHOD

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import pyarrow.csv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -409,6 +410,16 @@ def test_cells_add_up_to_the_whole(server):
     page = server.ask("/ogc/collections/cells/items?limit=10000").json
     held = sum(cell["properties"]["estimate"] for cell in page["features"])
     assert held == pytest.approx(server.release.count([-125, 31, -103, 49]).estimate[0])
+
+
+@pytest.mark.parametrize("noise", [{}, {"noise": "discrete-gaussian", "delta": 1e-6}], ids=["laplace", "gaussian"])
+def test_cells_have_the_intervals_that_an_export_has(noise, tmp_path):
+    release = released(method="quad-opt", height=4, **noise)
+    release.export(tmp_path / "cells.csv")
+    exported = pyarrow.csv.read_csv(tmp_path / "cells.csv")
+    shown_cells = cells_of(release, plane_of(WEST)).features(np.arange(exported.num_rows))
+    for name in ("stderr", "low", "high"):
+        assert exported[name].to_pylist() == [cell["properties"][name] for cell in shown_cells]
 
 
 def test_gdal_reads_the_cells(server):

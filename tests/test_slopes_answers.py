@@ -332,7 +332,7 @@ def test_intervals_and_copies_have_all_of_the_error(method):
 
 def test_half_widths_grow_with_every_part_of_the_error():
     one, none = np.ones(1), np.zeros(1)
-    assert half_widths(9 * one, 4 * one, none, none, 0.9) == reach(2 * one, 0.9)
+    assert half_widths(9 * one, 4 * one, none, none, 0.9) == reach(2 * one, 0.9, False)
     assert half_widths(9 * one, 4 * one, 5 * one, one, 0.9) > half_widths(9 * one, 4 * one, 4 * one, one, 0.9)
     assert half_widths(9 * one, 4 * one, 5 * one, one, 0.9) > half_widths(9 * one, 3 * one, 5 * one, one, 0.9)
 

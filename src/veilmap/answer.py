@@ -271,7 +271,13 @@ class Answerer:
         return marginals.Blocks(shape, np.concatenate(edges).astype(np.float64))
 
 
-def reach(stderr: Floats, confidence: float) -> Floats:
+def reach(stderr: Floats, confidence: float, gaussian: bool) -> Floats:
     """How far the intervals of answers go to either side that cut no leaf: noise is all of their error."""
     none = np.zeros_like(stderr)
-    return half_widths(none, np.square(stderr), none, none, confidence)
+    return half_widths(none, np.square(stderr), none, none, confidence, gaussian)
+
+
+def noise_intervals(estimate: Floats, stderr: Floats, confidence: float, gaussian: bool) -> tuple[Floats, Floats]:
+    """Return the low and the high ends of the intervals of answers that cut no leaf, such as leaves themselves."""
+    half = reach(stderr, confidence, gaussian)
+    return np.maximum(estimate - half, 0), np.maximum(estimate + half, 0)

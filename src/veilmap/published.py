@@ -101,6 +101,11 @@ class Release:
         return bool(self.method["estimate"] != Estimate.NOISY_COUNTS.value)
 
     @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian, with lighter tails than Laplace noise."""
+        return bool(self.method["noise"] == Noise.DISCRETE_GAUSSIAN.value)
+
+    @property
     def height(self) -> int:
         return self.estimates.tree.height
 
@@ -202,8 +207,7 @@ class Release:
 
     @cached_property
     def _answerer(self) -> Answerer:
-        gaussian = self.method["noise"] == Noise.DISCRETE_GAUSSIAN.value
-        return Answerer(self.domain, self.estimates, self.consistent, gaussian)
+        return Answerer(self.domain, self.estimates, self.consistent, self.gaussian)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle or a copy holds what a file would, and no tables that answers are made with."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.answer import reach
+from veilmap.answer import noise_intervals
 from veilmap.errors import BadInput
 from veilmap.estimate import standard_errors
 from veilmap.explore.plane import Plane
@@ -87,8 +87,7 @@ class Cells:
     def features(self, chosen: NDArray[np.int64]) -> list[dict[str, Any]]:
         nodes, leaf = self.release.estimates, self.leaves[chosen]
         estimate, stderr = nodes.estimate[leaf], self._stderr[leaf]
-        away = reach(stderr, CONFIDENCE)
-        columns = (estimate, stderr, np.maximum(estimate - away, 0), np.maximum(estimate + away, 0))
+        columns = (estimate, stderr, *noise_intervals(estimate, stderr, CONFIDENCE, self.release.gaussian))
         rows = zip(chosen.tolist(), self._rings(chosen).tolist(), *map(_listed, columns), strict=True)
         return [
             {

@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from veilmap.answer import noise_intervals
 from veilmap.estimate import standard_errors
 from veilmap.fileformat import rectangles
 from veilmap.ground import Ground
-from veilmap.intervals import half_widths
-from veilmap.method import Noise
 from veilmap.published import Release
 
 Floats = NDArray[np.float64]
@@ -57,9 +56,6 @@ def cells_of(release: Release, confidence: float) -> Cells:
     tree, domain, nodes = release.estimates.tree, release.domain, release.estimates
     leaves = np.flatnonzero(tree.is_leaf & np.all(tree.lo < tree.hi, axis=1))
     count, stderr = nodes.estimate[leaves], standard_errors(nodes, release.consistent)[leaves]
-    none = np.zeros(len(leaves))
-    gaussian = release.method["noise"] == Noise.DISCRETE_GAUSSIAN.value
-    half = half_widths(count, np.square(stderr), none, none, confidence, gaussian)
     axes = range(domain.dimensions)
     lo, hi = (np.stack([domain.edges(ends[leaves, a], a) for a in axes], axis=1) for ends in (tree.lo, tree.hi))
     places = {f"{name}_low": lo[:, a] for a, name in enumerate(domain.names)}
@@ -69,7 +65,7 @@ def cells_of(release: Release, confidence: float) -> Cells:
     def shapes(some: slice) -> pa.Array:
         return rectangles(lo[some, 0], lo[some, 1], hi[some, 0], hi[some, 1])
 
-    ends = np.maximum(count - half, 0), np.maximum(count + half, 0)
+    ends = noise_intervals(count, stderr, confidence, release.gaussian)
     return Cells(places, count, stderr, *ends, count / size, shapes)
 
 
