@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from veilmap.csv_text import safe_cell, safe_cells
 from veilmap.errors import BadInput, UnreadableInput, need
 from veilmap.fileformat import put_in_place
 from veilmap.geofiles import DRIVERS
@@ -78,7 +79,7 @@ def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) 
     """Write zones with their geometries, in CSV without, and what is promised of them where the format has a place."""
     ending, buffer = path.suffix.lower(), io.BytesIO()
     if ending == ".csv":
-        buffer.write(frame.drop(columns=frame.geometry.name).to_csv(index=False).encode())
+        buffer.write(_safe_table(frame.drop(columns=frame.geometry.name)).to_csv(index=False).encode())
     elif ending in PARQUET:
         frame = frame.copy()
         frame.attrs["privacy"] = statement
@@ -89,3 +90,12 @@ def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) 
         how = {"driver": WRITERS[ending], "engine": "pyogrio", "index": False, "DESCRIPTION": statement}
         quietly(lambda: frame.to_file(buffer, **how), f"These zones cannot be written as {ending}: choose another.")
     put_in_place(path, buffer.getvalue(), overwrite)
+
+
+def _safe_table(table: Any) -> Any:
+    """Return a table with names and texts that no spreadsheet runs as formulas."""
+    table = table.set_axis(safe_cells(table.columns), axis="columns")
+    for k, kind in enumerate(table.dtypes):
+        if kind.kind not in "biufcmM":  # neither numbers nor times
+            table.isetitem(k, table.iloc[:, k].astype(object).map(safe_cell))
+    return table

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from veilmap.csv_text import safe_cells
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def read_boxes(path: Path, domain: Domain) -> list[list[float]]:
     if not rows:
         raise BadInput(f"{path} has no boxes: write one a row, {','.join(wanted)}.")
     header = [cell.strip() for cell in rows[0]]
+    if not set(wanted) <= set(header):
+        wanted = safe_cells(wanted)  # as our own CSV files have them
     if set(wanted) <= set(header):
         order = [header.index(name) for name in wanted]
         rows = [[row[k] if k < len(row) else "" for k in order] for row in rows[1:]]

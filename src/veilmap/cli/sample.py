@@ -9,6 +9,7 @@ import typer
 
 from veilmap.cli.options import OverwriteOption, ReleaseArgument, must_be_free
 from veilmap.cli.show import say
+from veilmap.csv_text import safe_cells
 from veilmap.errors import BadInput
 
 EXAMPLE = "Example: veilmap sample roads.parquet -n 100000 -o points.parquet --seed 7"
@@ -45,7 +46,7 @@ def sample(
     points = found.sample(number, seed, integers)
     with beside(out, overwrite) as place, open(place, "xb") as file:  # as text, they are larger than in memory
         if out.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(points, file)
+            pyarrow.csv.write_csv(points.rename_columns(safe_cells(points.column_names)), file)
         else:
             pq.write_table(points, file, compression="zstd")
     say(f"Wrote {out}: {points.num_rows:,} synthetic points.")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from veilmap.csv_text import safe_cells
+
 if TYPE_CHECKING:
     from veilmap.published import Release
 
@@ -36,8 +38,7 @@ def warn(found: Release) -> None:
 
 def print_csv(header: list[str], rows: list[list[Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows(map(safe_cells, [header, *rows]))
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
+from veilmap.csv_text import safe_cell
 from veilmap.errors import BadInput, need
 from veilmap.export.cells import Cells, meaning
 from veilmap.ground import Ground
@@ -23,9 +24,10 @@ def write_csv(release: Release, cells: Cells, path: Path, progress: Callable[[fl
     """Where each cell is, and its numbers."""
     batches = cells.batches(release.privacy.private, False, progress)
     first = next(batches)
-    with csv.CSVWriter(path, first.schema) as writer:
+    schema = pa.schema([field.with_name(safe_cell(field.name)) for field in first.schema])
+    with csv.CSVWriter(path, schema) as writer:
         for batch in chain([first], batches):
-            writer.write_batch(batch)
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 
 
 def write_vector(release: Release, cells: Cells, path: Path, progress: Callable[[float], None]) -> None:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import veilmap
+from veilmap.csv_text import safe_cells
 from veilmap.errors import BadInput, need
 from veilmap.fileformat import put_in_place
 from veilmap.reproduce.report import write_report
@@ -87,7 +88,6 @@ def _software() -> str:
 def _write_csv(path: Path, rows: list[Row]) -> None:
     header = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, header, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(safe_cells, [header, *([row.get(name, "") for name in header] for row in rows)]))
     put_in_place(path, text.getvalue().encode())
