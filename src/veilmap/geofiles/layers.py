@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -51,7 +52,11 @@ def rows(path: str, layer: str, columns: Sequence[str], geometry: bool) -> Resul
 
 def open_gdal(path: str) -> Any:
     """pyogrio, once it is known that it has the driver of this file alone."""
+    unused = [name for name in ("geopandas", "pandas") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(unused))  # type: ignore[arg-type]  # it would load them, which takes a second
     pyogrio = need("pyogrio", "geo", "Reading a GIS file")
+    for name in unused:
+        del sys.modules[name]
     if set(pyogrio.list_drivers()) != {driver_of(path)}:
         raise RuntimeError("GDAL has other drivers than the one that is needed.")
     if driver_of(path) == "GPKG":
