@@ -280,3 +280,58 @@ def consistent_answer(tree, value, variance, query):
     part = np.array([shares[leaf] for leaf in np.flatnonzero(tree.is_leaf)])
     dense = covariance(tree.first_child, variance)[np.ix_(tree.is_leaf, tree.is_leaf)]
     return part @ value[tree.is_leaf], part @ dense @ part
+
+
+def scan_json(text: str) -> list[tuple[int, int]]:
+    """Brackets, commas and colons of the two outer levels, one character at a time."""
+    depth, string, escaped, found = 0, False, False, []
+    for place, sign in enumerate(text):
+        if string:
+            string = escaped or sign != '"'
+            escaped = not escaped and sign == "\\"
+        elif sign == '"':
+            string = True
+        else:
+            depth += sign in "{["
+            if depth <= 2 and (sign in "{}[]," or (sign == ":" and depth < 2)):
+                found.append((place, depth))
+            depth -= sign in "}]"
+    return found
+
+
+def settle_records(text: str, separator: str, longest: int, final: bool) -> tuple[str, int]:
+    """Records on one line each, one record at a time; and how much of the text they are."""
+    settled, begin = "", 0
+    while begin < len(text):
+        record, place, quoted, start = "", begin, False, True
+        while True:
+            if place == len(text) or (text[place] in "\n\r" and not quoted):
+                break
+            sign = text[place]
+            if quoted and sign == '"':
+                if text[place + 1 : place + 2] == '"':
+                    record, place = record + '""', place + 2
+                    continue
+                quoted, record, place = False, record + sign, place + 1
+                continue
+            if quoted and sign in "\n\r":
+                rest = text[place:].replace('""', "xx") if '""' in text[place:] else text[place:]
+                close = rest.find('"')
+                undecided = close < 0 or place + close + 1 == len(text)
+                if undecided and not final and len(text) - begin <= longest:
+                    return settled, begin
+                ends = close >= 0 and rest[close + 1 : close + 2] in ("", separator, "\n", "\r")
+                if not ends:
+                    break
+                record += text[place : place + close].replace("\n", " ").replace("\r", " ")
+                place += close
+                continue
+            if not quoted:
+                quoted, start = start and sign == '"', sign == separator
+            record, place = record + sign, place + 1
+        if place == len(text) and not final:
+            return settled, begin
+        broken = quoted
+        settled += (" " * (place - begin) if broken else record) + text[place : place + 1]
+        begin = place + 1
+    return settled, len(text)

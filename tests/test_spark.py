@@ -16,6 +16,7 @@ import pytest
 from benchmarks.cluster import Cluster
 
 import veilmap as vm
+from test_readers import HOSTILE, PEOPLE, as_table, assert_one_unit_apart, units_of
 from veilmap.cli import main
 from veilmap.cli import spark as cli_spark
 from veilmap.engines import open_points
@@ -153,6 +154,22 @@ def test_text_goes_by_the_rules_of_text(spark: Any, tmp_path: Path) -> None:
     there = open_points(cli_spark._read(spark, paths, LINE.names), LINE).tally(LINE, QUARTERS, quiet)
     np.testing.assert_array_equal(there, open_points(paths, LINE).tally(LINE, QUARTERS, quiet))
     np.testing.assert_array_equal(there, [2, 0, 2, 2])
+
+
+def test_a_record_of_many_lines_is_one_row(spark: Any, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.csv.parser.columnPruning.enabled", False)
+    path = tmp_path / "a.csv"
+    for forged in ("", '"' + "\n0.9,b" * 50 + '"'):
+        path.write_text(f"x,who\n0.1,a\n0.6,{forged}\n0.1,c\n")
+        there = open_points(cli_spark._read(spark, [str(path)], LINE.names), LINE).tally(LINE, QUARTERS, quiet)
+        np.testing.assert_array_equal(there, [2, 0, 1, 0])
+
+
+def test_one_row_of_a_frame_more_changes_one_row(spark: Any, tmp_path: Path) -> None:
+    less = units_of(spark.createDataFrame(as_table(PEOPLE)))
+    assert less.total() == 5
+    for record in HOSTILE:
+        assert_one_unit_apart(less, units_of(spark.createDataFrame(as_table([*PEOPLE[:3], record, *PEOPLE[3:]]))))
 
 
 def test_a_command_that_goes_to_spark(spark: Any, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -203,6 +203,39 @@ def test_postgres_is_asked_through_the_same_door(asked, postgres):
     assert "secret" not in complaint
 
 
+def test_one_row_of_postgres_more_changes_one_row(postgres):
+    from adbc_driver_postgresql import dbapi
+
+    from test_readers import FIRST_ID, HOSTILE, PEOPLE, Record, as_table, assert_one_unit_apart, units_of
+
+    def read(records):
+        with dbapi.connect(postgres) as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest("people", as_table(records), mode="replace")
+            connection.commit()
+        with sql_points("SELECT * FROM people", postgres) as rows:
+            return units_of(rows)
+
+    less = read(PEOPLE)
+    assert less.total() == 5
+    for record in (*HOSTILE, Record(0.5, 0.5, FIRST_ID - 1, "'; DROP TABLE people; --")):
+        assert_one_unit_apart(less, read([record._replace(name=record.name.replace("\0", "")), *PEOPLE]))
+
+
+def test_what_duckdb_puts_aside_is_encrypted_and_it_installs_nothing():
+    names = ("temp_file_encryption", "autoinstall_known_extensions", "allow_community_extensions")
+    ask = "SELECT " + ", ".join(f"current_setting('{name}')" for name in names)
+    with sql_points(ask, None) as relation:
+        assert relation.fetchall() == [(True, False, False)]
+
+
+def test_a_file_with_guessed_types_is_not_asked(asked, tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("lon,lat,who\n" + "".join(f"1,2,{17 * 10**17 + k}\n" for k in range(400)) + "1,2,0.5\n")
+    query = f"SELECT lon, lat, who FROM '{path}'"  # noqa: S608
+    for unit in ((), ("--unit", "who", "--max-rows-per-unit", "1")):
+        assert "types DuckDB guesses from its rows: give the file itself" in asked("--sql", query, *unit, status=2)
+
+
 def test_an_interrupt_ends_a_query_of_postgres(interrupted, postgres):
     interrupted(signal.SIGINT, "--sql", "SELECT 1.0::float8 AS x, pg_sleep(100)", "--database", postgres)
 

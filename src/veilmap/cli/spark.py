@@ -72,8 +72,11 @@ def _read(session: Any, inputs: list[str], axes: tuple[str, ...]) -> Any:
 
 
 def _read_text(session: Any, inputs: list[str], axes: tuple[str, ...]) -> Any:
-    """A row is a line; one with too few or too many fields is dropped, and what is no number is missing."""
-    rules = {"header": True, "mode": "DROPMALFORMED", "escape": '"', "enforceSchema": False}
+    """A record with too few or too many fields is dropped, and what is no number is missing.
+
+    A quoted field may have several lines: as rows of their own they would count as often as its author likes.
+    """
+    rules = {"header": True, "mode": "DROPMALFORMED", "escape": '"', "enforceSchema": False, "multiLine": True}
     separator = "\t" if all(".tsv" in path.lower() for path in inputs) else ","
     frame = session.read.csv(inputs, sep=separator, **rules)
     known = [name for name in axes if frame.columns.count(name) == 1]

@@ -136,13 +136,13 @@ def _cells(column: Any, name: str) -> pa.Array:
 
 def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: str) -> StreamEngine:
     """A DuckDB relation runs its query at every reading, and only for the columns that are asked for."""
+    _must_not_guess(guard(relation.explain, sentence), unit)
     schema = guard(lambda: pa.RecordBatchReader.from_stream(relation.limit(0)).schema, sentence)
     layout = lay_out(domain, "The relation", schema, find_geometry(schema), unit)
     names = [name.lower() for name in relation.columns]  # as SQL tells them apart, which would take the first
     for name in layout.needed:
         if names.count(name.lower()) > 1:
             raise UnreadableInput(f"The relation has more than one column {name!r}: rename all but the one you mean.")
-    _must_not_guess(guard(relation.explain, sentence), unit)
     quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in layout.needed)
 
     def streams() -> Iterator[pa.RecordBatchReader]:
