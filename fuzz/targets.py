@@ -39,7 +39,7 @@ from veilmap.errors import BadInput, VeilmapError
 from veilmap.explore import asked
 from veilmap.explore.guard import Guard
 from veilmap.matching import parties
-from veilmap.matching.blocks import read_blocks
+from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
 from veilmap.matching.rule import Rule
 from veilmap.method import METHODS
 from veilmap.publish import checked_delta, exact_epsilon, must_fit, resolve, settled
@@ -387,8 +387,14 @@ def matching_rule(domain: vm.Domain) -> Rule:
 # The other party of a matching
 
 
+@cache
+def matching_side() -> Side:
+    rule = matching_rule(PLANE)
+    return open_side(np.zeros((0, 2)), rule, 1, leaves_only("quad-baseline", 0, rule, 1, None))
+
+
 def hello() -> dict[str, object]:
-    return parties._hello(matching_rule(PLANE), left=True)
+    return parties._hello(matching_side(), matching_rule(PLANE), left=True)
 
 
 @target(lambda: [json.dumps(hello()).encode(), b"[" * 60_000], is_json=True)

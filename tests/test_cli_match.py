@@ -381,10 +381,10 @@ def test_a_host_without_an_address_is_not_waited_for(run, files, tmp_path, monke
 ALONE = (*USUAL, "--epsilon", "5", "--method", "quad-baseline", "--height", "1")
 
 
-def usual_side() -> tuple[Side, Rule]:
+def usual_side(epsilon: float = 5, height: int = 1) -> tuple[Side, Rule]:
     """The other party of those who say what is usual."""
     rule = matching._rule(USUAL[1], DOMAIN, None, "0.01")
-    return open_side(people(20, 1), rule, 5, leaves_only("quad-baseline", 1, rule, 5, None)), rule
+    return open_side(people(20, 1), rule, epsilon, leaves_only("quad-baseline", height, rule, epsilon, None)), rule
 
 
 @pytest.fixture
@@ -435,7 +435,7 @@ def test_a_second_try_uses_the_release_of_the_first(beside, files, tmp_path, lis
     from test_parties import frames_of
     from veilmap.matching.parties import RELEASE, Wire, meet
 
-    kept, side, rule = tmp_path / "kept.parquet", *usual_side()
+    kept, side, rule = tmp_path / "kept.parquet", *usual_side(0.1, 2)
     crossed: list[bytes] = []
 
     def go(stream: socket.socket) -> None:
@@ -552,8 +552,79 @@ def test_a_stranger_who_says_nothing_is_given_up(beside, files, tmp_path, monkey
 
     status, _, err = beside((files[0], *ALONE, "-o", tmp_path / "new.csv"), listening, part)
     assert status == 2
-    assert "The other party has gone" in err
+    assert "The other party has been silent for too long" in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_a_party_that_falls_silent_after_the_meeting_is_given_up(beside, files, tmp_path, monkeypatch, listening):
+    from veilmap.matching.parties import Wire, meet
+
+    monkeypatch.setattr("veilmap.matching.agreement.SECONDS_TO_THINK", 0.5)
+    monkeypatch.setattr("veilmap.matching.agreement.MULTIPLICATIONS", 0)
+    side, rule = usual_side()
+
+    def part(stream: socket.socket) -> None:
+        meet(Wire(stream), side, rule, left=not listening)
+        while stream.recv(1 << 16):
+            pass
+
+    status, _, err = beside((files[0], *ALONE, "-o", tmp_path / "new.csv"), listening, part)
+    assert status == 2
+    assert "The other party has been silent for too long" in err
+    assert err.count("\n") == 1
+
+
+def test_a_party_with_more_records_than_agreed_is_told_so_before_anything_crosses(run, files, closed, tmp_path):
+    words = (*USUAL, "--epsilon", "5", "--method", "quad-baseline", "--height", "1", "--rows", "2")
+    status, _, err = run(files[0], *words, "--connect", "127.0.0.1:9", "-o", tmp_path / "new.csv")
+    assert status == 2
+    assert err.startswith("veilmap: Your release is larger than the agreed 2 rows allow")
+    assert err.endswith("agree on a larger --rows.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Whose files they are
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+@pytest.fixture
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_files_of_two_parties_at_one_desk_are_for_their_owner_only(run, files, tmp_path, usual_umask):
+    pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
+    names = ("-o", tmp_path / "pairs.csv", "--plot", tmp_path / "saved.png", "--transcript", tmp_path / "crossed.bin")
+    assert run(*files, *USUAL, "--epsilon", "50", "--height", "2", *names)[0] == 0
+    assert modes_in(tmp_path) == {"pairs.csv": 0o600, "saved.png": 0o600, "crossed.bin": 0o600}
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_files_of_one_party_are_for_its_owner_only(beside, files, tmp_path, usual_umask, listening):
+    pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
+    from test_parties import be_left, be_right
+
+    side, rule = usual_side()
+    names = ("-o", tmp_path / "new.csv", "--transcript", tmp_path / "new.bin", "--release", tmp_path / "new.parquet")
+    part = be_right(side, rule) if listening else be_left(side, rule)
+    status, said, _ = beside((files[0], *ALONE, *names), listening, part)
+    assert status == 0
+    assert ("If the left party cheats, it can choose" in said) != listening
+    assert modes_in(tmp_path) == {"new.csv": 0o600, "new.bin": 0o600, "new.parquet": 0o600}
+
+
+def test_a_release_that_was_kept_keeps_its_mode(beside, files, tmp_path, usual_umask):
+    kept = tmp_path / "kept.parquet"
+    vm.release(people(40), PEOPLE, 5, usual_side()[0].release.method["name"], height=1).save(kept)
+    kept.chmod(0o400)
+    beside((files[0], *ALONE, "--release", kept, "-o", tmp_path / "new.csv"), True, go_at_once)
+    assert modes_in(tmp_path)["kept.parquet"] == 0o400
 
 
 # Two processes
@@ -597,6 +668,13 @@ def test_two_processes_find_the_matches_and_only_tickets_cross(files, tmp_path):
         assert re.search(r"[\d,]+ comparisons, in [\d,]+ pairs of boxes; about [\d,]+ without blocking\.", said)
     assert f"{len(truth())} pairs match." in left[1]
     assert "Only the left party knows which match." in right[1]
+    assert re.search(
+        r"If the left party cheats, it can choose [\d,]+ points freely and learn which of your records lie within the "
+        r"thresholds of each: [\d,]+ of them at most for any one record\. So many points cover at most [\d.]+% of the "
+        r"domain\.",
+        " ".join(right[1].split()),
+    )
+    assert "cheats" not in left[1]
     whose = dict(read_rows(outs[1], "ticket", "row"))
     assert sorted(whose.values()) == list(range(40))
     assert {(row, whose[ticket]) for row, ticket in read_rows(outs[0], "row", "ticket")} == truth()

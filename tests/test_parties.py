@@ -116,8 +116,9 @@ def say(*frames: tuple[int, bytes], listen: int = 0) -> Callable[[socket.socket]
     return part
 
 
-def hello(rule: Rule, left: bool, **changed: object) -> bytes:
-    said = {"protocol": PROTOCOL, "party": "left" if left else "right", **rule.to_json()} | changed
+def hello(rule: Rule, left: bool, made: vm.Release = LEFT.release, **changed: object) -> bytes:
+    agreed = {"epsilon": str(made.privacy.epsilon), "rows": 10_000, "method": dict(made.method)}
+    said = {"protocol": PROTOCOL, "party": "left" if left else "right", **rule.to_json(), **agreed} | changed
     return json.dumps(said, sort_keys=True).encode()
 
 
@@ -186,7 +187,7 @@ def test_a_party_of_dummies_alone_matches_nobody() -> None:
 def test_releases_larger_than_the_buffers_of_a_socket_cross_too() -> None:
     rule = Rule.of(vm.Domain({"x": (0, 99), "y": (0, 99)}), (0, 0))
     side = open_side(np.zeros((0, 2)), rule, 1, leaves_only("quad-baseline", 5, rule, 1, None))
-    assert len(parties._to_bytes(side.release)) > 20_000
+    assert len(parties.to_bytes(side.release)) > 20_000
 
     def part(left: bool) -> Callable[[socket.socket], object]:
         return lambda stream: meet(Wire(stream), side, rule, left=left)
@@ -239,11 +240,11 @@ def boxes_of(made: vm.Release, rule: Rule) -> list[list[set[int]]]:
     return [box for box in every if all(box)]
 
 
-def sizes_of(left: vm.Release, right: vm.Release, rule: Rule) -> tuple[int, int]:
-    """Bytes of lists and of answers, as they follow from two releases: a list for every slot of every box that is near
-    another, an answer for every pair of slots."""
+def lists_of(left: vm.Release, right: vm.Release, rule: Rule) -> tuple[list[int], int]:
+    """Values in each list and the number of answers, as they follow from two releases: a list an axis for every slot
+    of every box that is near another, an answer for every pair of slots."""
     slots = [read_blocks(made, rule).slots.tolist() for made in (left, right)]
-    lists = answers = 0
+    lists, answers = [], 0
     for n, box in zip(slots[0], boxes_of(left, rule), strict=True):
         near = [
             {y for x in steps for y in range(x - t, x + t + 1)} & set(range(len(cells)))
@@ -251,9 +252,19 @@ def sizes_of(left: vm.Release, right: vm.Release, rule: Rule) -> tuple[int, int]
         ]
         others = zip(slots[1], boxes_of(right, rule), strict=True)
         met = sum(m for m, other in others if all(a & b for a, b in zip(near, other, strict=True)))
-        lists += 64 * n * sum(map(len, near)) if met else 0
-        answers += 64 * n * met
+        lists += n * list(map(len, box)) if met else []
+        answers += n * met
     return lists, answers
+
+
+def ciphers_and_proofs(data: bytes, lists: list[int]) -> tuple[bytes, list[bytes]]:
+    """All lists one after the other, apart from their proofs."""
+    ciphers, proofs, start = b"", [], 0
+    for values in lists:
+        ciphers += data[start : start + 64 * values]
+        start += 64 * values + 128
+        proofs += [data[start - k : start - k + 32] for k in (128, 96, 64, 32)]
+    return ciphers, proofs
 
 
 def check_transcript(frames: list[Frame], rule: Rule, left: vm.Release, right: vm.Release, folder: Path) -> None:
@@ -264,16 +275,19 @@ def check_transcript(frames: list[Frame], rule: Rule, left: vm.Release, right: v
     assert [kind for kind, _ in theirs[:2]] == [RULE, RELEASE], "kinds"
     assert {kind for kind, _ in theirs[2:]} == {ANSWERS}, "kinds"
     for (_, data), is_left in ((ours[0], True), (theirs[0], False)):
-        assert data == hello(rule, is_left), "rules"
+        assert data == hello(rule, is_left, left), "rules"
     for (_, data), made in ((ours[1], left), (theirs[1], right)):
         assert data == to_bytes(made, folder), "releases"
         assert vm.load(folder / "some.parquet").nodes.equals(made.nodes), "releases"
     lists, answers = (b"".join(data for _, data in part) for part in (ours[3:], theirs[2:]))
-    crossed = ours[2][1] + lists + answers
+    values, pairs = lists_of(left, right, rule)
+    assert (len(lists), len(answers)) == (sum(64 * n + 128 for n in values), 64 * pairs), "sizes"
+    ciphers, proofs = ciphers_and_proofs(lists, values)
+    crossed = ours[2][1] + ciphers + answers
     points = [crossed[k : k + 32] for k in range(0, len(crossed), 32)]
     assert all(bindings.crypto_core_ed25519_is_valid_point(point) for point in points), "points"
-    assert len(set(points)) == len(points), "fresh"
-    assert (len(lists), len(answers)) == sizes_of(left, right, rule), "sizes"
+    assert all(int.from_bytes(number, "little") < secure.ORDER for number in proofs), "proofs"
+    assert len({*points, *proofs}) == len(points) + len(proofs), "fresh"
 
 
 def transcript(left: Side = LEFT, right: Side = RIGHT, rule: Rule = RULES) -> list[Frame]:
@@ -286,7 +300,7 @@ def transcript(left: Side = LEFT, right: Side = RIGHT, rule: Rule = RULES) -> li
 def test_a_transcript_holds_rules_releases_a_key_and_fresh_ciphertexts_only(tmp_path: Path) -> None:
     check_transcript(transcript(), RULES, LEFT.release, RIGHT.release, tmp_path)
     rule = Rule.of(BOARD, (0, 3), lost=1)  # boxes without slots, and boxes that are far from each other
-    left, right = open_board(8, 5, rule, "kd-standard"), open_board(8, 6, rule, "privtree")
+    left, right = open_board(8, 5, rule, "privtree"), open_board(8, 6, rule, "privtree")
     check_transcript(transcript(left, right, rule), rule, left.release, right.release, tmp_path)
 
 
@@ -306,7 +320,7 @@ def without_dummies(frames: list[Frame]) -> list[Frame]:
     for way, kind, data in frames:
         if kind == LISTS:
             seats, _, low, high = next(batches)
-            size = 64 * int(np.sum(high - low + 1))
+            size = 64 * int(np.sum(high - low + 1)) + 128 * len(low)
             data = b"".join(data[k * size : (k + 1) * size] for k, s in enumerate(seats) if LEFT.seats[s] >= 0)  # noqa: PLW2901
         out.append((way, kind, data))
     return out
@@ -329,12 +343,13 @@ NEAR_MISSES: dict[str, tuple[Callable[[list[Frame]], list[Frame]], str]] = {
     "a ciphertext sent twice": (lambda f: changed(f, LISTS, lambda data: data[:64] + data[:64] + data[128:]), "fresh"),
     "an answer that is not blinded": (lambda f: changed(f, ANSWERS, lambda d: f[-2][2][:64] * (len(d) // 64)), "fresh"),
     "an answer too many": (
-        lambda f: changed(f, ANSWERS, lambda data: data + secure._times_base(77) * 2),
+        lambda f: changed(f, ANSWERS, lambda data: data + secure.times_base(77) * 2),
         "fresh|sizes",
     ),
     "a message of another kind": (lambda f: [*f, (b">", RULE, b"{}")], "kinds"),
     "a second release": (lambda f: [*f[:2], f[2], *f[2:]], "kinds"),
-    "more in the rule": (lambda f: changed(f, RULE, lambda data: data[:-1] + b', "rows": 9}'), "rules"),
+    "more in the rule": (lambda f: changed(f, RULE, lambda data: data[:-1] + b', "true_rows": 9}'), "rules"),
+    "a proof sent twice": (lambda f: changed(f, LISTS, lambda data: data[:-32] + data[-64:-32]), "fresh"),
     "another release": (lambda f: changed(f, RELEASE, lambda data: data + b" "), "releases"),
 }
 
@@ -348,7 +363,13 @@ def test_a_transcript_with_anything_else_is_seen(name: str, tmp_path: Path) -> N
 
 
 def test_a_protocol_in_the_clear_finds_the_same_and_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secure, "veil", lambda bits, key: [bytes([bit]) * 64 for bit in bits])
+    def far_from(ciphers: list[bytes], low: int, values: range, apart: int) -> list[bytes]:
+        at = {low + k for k, cipher in enumerate(ciphers) if cipher[0]}
+        return [bytes([not any(abs(v - x) <= apart for x in at)]) * 64 for v in values]
+
+    monkeypatch.setattr(secure, "encrypt", lambda bits, randomness, key: [bytes([bit]) * 64 for bit in bits])
+    monkeypatch.setattr(secure, "far_from", far_from)
+    monkeypatch.setattr(parties, "check", lambda *_: None)
     monkeypatch.setattr(secure, "compare", lambda picked, miss, key: bytes([miss + sum(c[0] for c in picked)]) * 64)
     monkeypatch.setattr(secure, "is_zero", lambda cipher, key: cipher[0] == 0)
     book = io.BytesIO()
@@ -386,11 +407,22 @@ OTHERS = {
     "steps (--step)": Rule.of(BOARD, (1, 2), ("0.5", 1)),  # the same thresholds, in more steps
     "part that may be lost (--lost)": Rule.of(BOARD, (1, 2), lost="0.02"),
 }
+OTHER_SIDES = {
+    "epsilon (--epsilon)": open_board(7, 2, RULES, epsilon=2),
+    "number of rows (--rows)": replace(RIGHT, rows=9),
+    "method (--method, --height, or those of a release that was kept)": open_board(7, 2, RULES, "kd-standard"),
+}
 
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_parties_who_do_not_agree_are_both_told_on_what(what: str) -> None:
     for party in run_both(be_left(), be_right(rule=OTHERS[what])):
+        refused(party, f"The parties do not agree on the {what}: give both the same.")
+
+
+@pytest.mark.parametrize("what", OTHER_SIDES)
+def test_parties_who_made_their_releases_otherwise_are_both_told_on_what(what: str) -> None:
+    for party in run_both(be_left(), be_right(OTHER_SIDES[what])):
         refused(party, f"The parties do not agree on the {what}: give both the same.")
 
 
@@ -410,7 +442,7 @@ def test_two_parties_of_the_same_side_are_both_told(be: Callable) -> None:
         b"{}",
         b"",
         b"null",
-        hello(RULES, False, rows=9),
+        hello(RULES, False, more=9),
         hello(RULES, False) + b" ",
     ],
 )
@@ -422,9 +454,9 @@ def test_another_protocol_is_named(said: bytes) -> None:
 # When the other goes away or talks nonsense
 
 
-MET = (RULE, hello(RULES, False)), (RELEASE, parties._to_bytes(RIGHT.release))
-MET_LEFT = (RULE, hello(RULES, True)), (RELEASE, parties._to_bytes(LEFT.release))
-POINT = secure._times_base(5)
+MET = (RULE, hello(RULES, False)), (RELEASE, parties.to_bytes(RIGHT.release))
+MET_LEFT = (RULE, hello(RULES, True)), (RELEASE, parties.to_bytes(LEFT.release))
+POINT = secure.times_base(5)
 STRANGE = "The other party does not speak this protocol: both need the same version of veilmap."
 
 
@@ -487,7 +519,7 @@ def cut_after(*frames: tuple[int, bytes], kind: int, size: int, listen: int) -> 
 def sizes_of_first() -> tuple[int, int]:
     """Bytes of the first lists and of the answers to them."""
     seats, slots, low, high = next(meet_in_memory().batches())
-    return 64 * len(seats) * int(np.sum(high - low + 1)), 64 * len(seats) * len(slots)
+    return len(seats) * (64 * int(np.sum(high - low + 1)) + 128 * len(low)), 64 * len(seats) * len(slots)
 
 
 @pytest.mark.parametrize("wrong", [-64, -1, 1, 64, 1 << 40])
@@ -524,9 +556,9 @@ def test_a_silent_partner_is_given_up(said: int) -> None:
 
         return part
 
-    refused(run_both(hurried(be_left()), silent(MET))[0], "The other party has gone")
+    refused(run_both(hurried(be_left()), silent(MET))[0], "The other party has been silent for too long")
     done.clear()
-    refused(run_both(silent(MET_LEFT), hurried(be_right()))[1], "The other party has gone")
+    refused(run_both(silent(MET_LEFT), hurried(be_right()))[1], "The other party has been silent for too long")
 
 
 # When the transcript cannot be written
@@ -570,7 +602,7 @@ def test_a_left_party_whose_lists_fail_says_why(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(parties, "_bits", fail)
+    monkeypatch.setattr(parties, "_places_in_lists", fail)
     left, right = run_both(be_left(), be_right())
     assert isinstance(left.error, MemoryError), left.error
     refused(right, "The other party has gone")
@@ -592,7 +624,7 @@ def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
             NO_RELEASE,
         ),
         "another domain": (to_bytes(open_board(5, 1, other).release, folder), "another domain than agreed"),
-        "overlapping boxes": (to_bytes(curve, folder), "The boxes of hilbert-r overlap"),
+        "overlapping boxes": (to_bytes(curve, folder), "another epsilon, method or promise than agreed"),
         "absurd counts": (to_bytes(forged(RIGHT.release, 2.0**40, 1.0), folder), "none of them absurd"),
     }
 
@@ -684,7 +716,8 @@ def test_the_speed_is_measured_in_a_moment() -> None:
 
 def test_lists_take_their_time_too() -> None:
     """What is expected follows from how much crosses, lists and answers: a guess from answers alone is short."""
-    lists, answers = (size // 64 for size in sizes_of(LEFT.release, RIGHT.release, RULES))
+    values, answers = lists_of(LEFT.release, RIGHT.release, RULES)
+    lists = sum(values)
     met = meet_in_memory()
     assert (met.listed, met.work) == (lists, answers)
     assert parties.expected_seconds(met, (100.0, 400.0)) == answers / 100 + lists / 400 > answers / 100

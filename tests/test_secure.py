@@ -10,23 +10,28 @@ import pytest
 
 from veilmap.domain import MOST_AXES
 from veilmap.errors import BadInput
-from veilmap.matching import secure
+from veilmap.matching import list_proof, secure
 
 bindings = pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
 
+
+def veil(bits: Sequence[int], key: secure.Key) -> list[secure.Cipher]:
+    return secure.encrypt(bits, [secure.random_scalar() for _ in bits], key)
+
+
 KEY = secure.make_key()
-ZERO, ONE = secure.veil([0, 1], KEY)
-POINT = secure._times_base(5)
+ZERO, ONE = veil([0, 1], KEY)
+POINT = secure.times_base(5)
 
 
 def lists(record: Sequence[int], apart: Sequence[int], values: range) -> list[list[secure.Cipher]]:
-    """What the left party sends of a record: a list an axis, of one ciphertext a value."""
-    return [secure.veil([int(abs(v - x) > t) for v in values], KEY) for x, t in zip(record, apart, strict=True)]
+    """What the right party makes of a record's lists: an axis each, of one ciphertext a value, 0 if it is near."""
+    return [veil([int(abs(v - x) > t) for v in values], KEY) for x, t in zip(record, apart, strict=True)]
 
 
 def plain(cipher: secure.Cipher) -> secure.Point:
     """What the left party can see of a ciphertext: the number, times the base point."""
-    return bytes(bindings.crypto_core_ed25519_sub(cipher[32:], secure._times(cipher[:32], KEY.secret)))
+    return bytes(bindings.crypto_core_ed25519_sub(cipher[32:], secure.times(cipher[:32], KEY.secret)))
 
 
 def halves(ciphers: Sequence[secure.Cipher]) -> list[secure.Point]:
@@ -82,7 +87,7 @@ class OnDemand:
     """A table that is worked out when it is needed, and where there is nothing to add, is not."""
 
     def __getitem__(self, k: int) -> secure.Point:
-        return secure._times_base(k) if k else bytes([1]) + bytes(31)
+        return secure.times_base(k) if k else bytes([1]) + bytes(31)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -98,21 +103,21 @@ def test_a_miss_takes_the_same_steps_as_none(monkeypatch: pytest.MonkeyPatch, ax
 def test_as_many_misses_as_a_domain_has_axes_are_ready() -> None:
     table = secure._multiples()
     assert len(table) == MOST_AXES + 1
-    assert table[1:] == [secure._times_base(k) for k in range(1, MOST_AXES + 1)]
-    assert secure._add(POINT, table[0]) == POINT
+    assert table[1:] == [secure.times_base(k) for k in range(1, MOST_AXES + 1)]
+    assert secure.add(POINT, table[0]) == POINT
 
 
 def test_what_is_sent_are_encryptions_of_the_bits() -> None:
-    base = secure._times_base(1)
-    for bit, cipher in zip([0, 1, 1, 0], secure.veil([0, 1, 1, 0], KEY), strict=True):
+    base = secure.times_base(1)
+    for bit, cipher in zip([0, 1, 1, 0], veil([0, 1, 1, 0], KEY), strict=True):
         assert secure.is_zero(cipher, KEY) == (bit == 0)
         assert bit == 0 or plain(cipher) == base
-    assert secure.veil([], KEY) == []
+    assert veil([], KEY) == []
 
 
 def test_nothing_that_crosses_is_ever_seen_twice() -> None:
     """Equal bits, equal picks, matches and others: ciphertexts and answers are new each time."""
-    sent = secure.veil([0, 1] * 20, KEY)
+    sent = veil([0, 1] * 20, KEY)
     answers = [
         secure.compare([picked], misses, KEY.public) for picked in (ZERO, ONE) for misses in (0, 1) for _ in range(8)
     ]
@@ -124,7 +129,7 @@ def test_nothing_that_crosses_is_ever_seen_twice() -> None:
 def blinded(answers: Sequence[secure.Cipher]) -> bool:
     """What the left party sees of answers that are no match never repeats, nor is it a number it could guess."""
     seen = [plain(answer) for answer in answers]
-    small = {secure._times_base(k) for k in range(1, 30)}
+    small = {secure.times_base(k) for k in range(1, 30)}
     return len(set(seen)) == len(seen) and not small & set(seen)
 
 
@@ -141,12 +146,99 @@ def test_an_answer_that_is_no_match_says_nothing_of_how_far_it_is() -> None:
 
 def test_a_near_miss_that_forgets_the_factor_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers look new each time, but the left party reads off them how many numbers differ."""
-    true, turn = secure._random, itertools.count()
-    monkeypatch.setattr(secure, "_random", lambda: true() if next(turn) % 2 else 1)
+    true, turn = secure.random_scalar, itertools.count()
+    monkeypatch.setattr(secure, "random_scalar", lambda: true() if next(turn) % 2 else 1)
     answers = [secure.compare([ONE], misses, KEY.public) for misses in (1, 1, 4)]
     assert len(set(halves(answers))) == 6
     assert not blinded(answers[:2])
     assert not blinded(answers[2:])
+
+
+def test_a_list_is_summed_within_the_threshold_of_every_value() -> None:
+    for size, apart in itertools.product((1, 4), (0, 1, 2, 9)):
+        for place in (None, *range(size)):
+            sent = veil([int(k == place) for k in range(size)], KEY)
+            values = range(7 - min(apart, 4), 7 + size + min(apart, 4))
+            for value, far in zip(values, secure.far_from(sent, 7, values, apart), strict=True):
+                near = place is not None and abs(7 + place - value) <= apart
+                assert secure.is_zero(secure.compare([far], 0, KEY.public), KEY) == near
+
+
+def test_randomness_that_cancels_out_does_not_make_some_answers_fail() -> None:
+    """A party that fails for some of its records and not for others tells which it has."""
+    r = secure.random_scalar()
+    sent = secure.encrypt([0, 0, 0], [r, secure.ORDER - r, r], KEY)
+    far = secure.far_from(sent, 0, [0, 1, 2], 1)
+    assert far[0][:32] == secure.IDENTITY
+    for picked in (far[:1], far[1:2], far):
+        assert not secure.is_zero(secure.compare(picked, 0, KEY.public), KEY)
+
+
+# Proofs of lists
+
+
+def proved(numbers: Sequence[int], place: int | None, key: secure.Key = KEY) -> tuple[list[secure.Cipher], bytes]:
+    randomness = [secure.random_scalar() for _ in numbers]
+    ciphers = secure.encrypt([n % secure.ORDER for n in numbers], randomness, key)
+    return ciphers, list_proof.prove(ciphers, place, randomness, key)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_lists_of_one_value_or_none_are_accepted(size: int) -> None:
+    for place in (None, *range(size)):
+        ciphers, proof = proved([int(k == place) for k in range(size)], place)
+        assert len(proof) == secure.PROOF_SIZE
+        list_proof.check(ciphers, proof, KEY.public)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[1, 1, 0], [0, 1, 1], [1, 1, 1], [2, 0, 0], [-1, 0, 0], [1, 0, -1], [1, -1, 1], [0, 2, -1], [1, 0, 5]],
+)
+def test_any_other_list_is_refused_whatever_its_maker_claims(numbers: list[int]) -> None:
+    for place in (None, 0, 1, 2):
+        with pytest.raises(BadInput, match="deviates from the protocol"):
+            list_proof.check(*proved(numbers, place), KEY.public)
+
+
+def test_only_what_was_claimed_is_proved() -> None:
+    for numbers, place in (([1, 0], 1), ([1, 0], None), ([0, 0], 0)):
+        with pytest.raises(BadInput, match="deviates from the protocol"):
+            list_proof.check(*proved(numbers, place), KEY.public)
+
+
+def test_a_proof_holds_for_its_own_list_and_key_only() -> None:
+    ciphers, proof = proved([0, 1, 0], 1)
+    others = [
+        (proved([0, 1, 0], 1)[0], proof, KEY.public),
+        (ciphers[::-1], proof, KEY.public),
+        (ciphers[:2], proof, KEY.public),
+        (ciphers, proof, secure.make_key().public),
+        (ciphers, bytes(128), KEY.public),
+        (ciphers, b"\xff" * 128, KEY.public),
+        *((ciphers, proof[:k] + bytes([proof[k] ^ 1]) + proof[k + 1 :], KEY.public) for k in (0, 33, 70, 100)),
+    ]
+    for other in others:
+        with pytest.raises(BadInput, match="deviates from the protocol"):
+            list_proof.check(*other)
+
+
+def test_two_proofs_of_the_same_list_have_nothing_in_common() -> None:
+    randomness = [secure.random_scalar() for _ in range(3)]
+    ciphers = secure.encrypt([0, 1, 0], randomness, KEY)
+    both = [list_proof.prove(ciphers, 1, randomness, KEY) for _ in range(2)]
+    assert not {both[0][k : k + 32] for k in range(0, 128, 32)} & {both[1][k : k + 32] for k in range(0, 128, 32)}
+
+
+def test_a_list_with_a_point_of_another_order_is_refused() -> None:
+    """It would tell by how an answer fails who picks it."""
+    order_two = (2**255 - 20).to_bytes(32, "little")
+    ciphers, proof = proved([0, 1, 0], 1)
+    for half in (0, 32):
+        mixed = secure.add(ciphers[2][half : half + 32], order_two)
+        bad = ciphers[2][:half] + mixed + ciphers[2][half + 32 :]
+        with pytest.raises(BadInput, match="not a point of the group"):
+            list_proof.check([*ciphers[:2], bad], proof, KEY.public)
 
 
 def test_another_key_opens_nothing() -> None:
@@ -160,7 +252,7 @@ def test_a_key_does_not_show_its_secret() -> None:
     assert str(KEY.secret) not in repr(KEY)
     assert 0 < KEY.secret < secure.ORDER
     assert secure.make_key() != secure.make_key()
-    assert KEY.public == secure._times_base(KEY.secret)
+    assert KEY.public == secure.times_base(KEY.secret)
 
 
 NOT_POINTS = [bytes(32), b"\xff" * 32, bytes([2]) + bytes(31)]  # of small order, not canonical, not on the curve

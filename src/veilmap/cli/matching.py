@@ -33,6 +33,7 @@ EXAMPLE = (
     'Example: veilmap match clinic.csv register.csv --on age=2,hours=5 --domain "age=17:90,hours=1:99" --epsilon 1'
 )
 SECONDS_TO_MEET = 60
+OWNER_ONLY = 0o600  # the mode of all files written here: they concern records
 NO_GAIN = "Blocking does not pay here: dummies cost more than it saves. Take a larger epsilon or smaller trees."
 
 
@@ -51,7 +52,8 @@ def match(
     method: Annotated[str, typer.Option("--method", help="How to decompose.")] = "kd-standard",
     height: HeightOption = None,
     rows: Annotated[
-        int | None, typer.Option("--rows", help="A public guess of the records a party has, for the height.")
+        int | None,
+        typer.Option("--rows", help="Records that each party has at most, as agreed; the height suits so many."),
     ] = None,
     step: Annotated[
         list[str] | None,
@@ -92,8 +94,9 @@ def match(
     party which pairs match and neither of them anything else. Rows are numbered from 0.
 
     Two parties on two machines: the left one runs with its own file and --listen, the right one with its own and
-    --connect. Nothing crosses but what both typed, the two releases, and ciphertexts. A release that has crossed is
-    spent: keep it with --release, so that a second try costs no more.
+    --connect. Nothing crosses but what both typed, the two releases, and ciphertexts. Each refuses a release that is
+    larger than the agreed --rows allow (10,000 if not given). A release that has crossed is spent: keep it with
+    --release, so that a second try costs no more.
     """
     files = records or []
     if study:
@@ -127,7 +130,7 @@ def match(
     chosen = leaves_only(method, height, rule, epsilon, rows)
     if apart:
         _must_fit_two_parties(out, plot, secure, output)
-        _match_apart(files[0], rule, epsilon, chosen, made, listen, connect, transcript, out)
+        _match_apart(files[0], rule, epsilon, chosen, rows, made, listen, connect, transcript, out)
     elif made is not None:
         raise BadInput("--release keeps one party's release: it goes with --listen or --connect.")
     else:
@@ -244,27 +247,33 @@ def _match_apart(
     rule: Rule,
     epsilon: str,
     method: Method,
+    rows: int | None,
     made: Path | None,
     listen: str | None,
     connect: str | None,
     transcript: Path | None,
     out: Path | None,
 ) -> None:
-    from veilmap.matching.blocks import open_side
-    from veilmap.matching.parties import Wire, answer_all, find_matches, meet
+    from veilmap.fileformat import put_in_place
+    from veilmap.matching.blocks import USUAL_ROWS, open_side
+    from veilmap.matching.limits import must_fit_rows
+    from veilmap.matching.parties import Wire, answer_all, find_matches, meet, to_bytes
 
     address = _address(listen or connect or "")
     kept = _kept(made, rule, epsilon)
     with progress("Blocking"):
-        side = open_side(str(file), rule, epsilon, method, made=kept)
-        if made is not None and kept is None:
-            side.release.save(made)  # before anything crosses
+        side = open_side(str(file), rule, epsilon, method, made=kept, rows=rows or USUAL_ROWS)
+        if made is not None and kept is None:  # before anything crosses
+            put_in_place(made, to_bytes(side.release), overwrite=False, mode=OWNER_ONLY)
+    must_fit_rows(side, rule)
     say(side.release.privacy.statement())
     with _told_when_stopped(made), _met(address, listening=listen is not None) as stream, _written(transcript) as book:
         wire = Wire(stream, book)
         met = meet(wire, side, rule, left=listen is not None)
-        stream.settimeout(None)  # strangers are silent; partners may think for long
+        wire.wait(met.patience)  # from here on the other party has work to do between messages
         _say_work(met)
+        if not listen:
+            _say_what_cheating_tells(met)
         with progress("Comparing" if listen else "Answering") as tell:
             if listen:
                 found = find_matches(wire, side, met, tell)
@@ -309,6 +318,14 @@ def _say_work(met: Agreement) -> None:
     say(f"{met.work:,} comparisons, in {len(met.pairs):,} pairs of boxes; about {met.expected:,} without blocking.")
     if met.work >= met.expected:
         say(NO_GAIN)
+
+
+def _say_what_cheating_tells(met: Agreement) -> None:
+    say(
+        f"If the left party cheats, it can choose {met.points:,} points freely and learn which of your records lie "
+        f"within the thresholds of each: {met.near_one:,} of them at most for any one record. "
+        f"So many points cover at most {met.reach:.1%} of the domain."
+    )
 
 
 def _tickets(side: Side) -> NDArray[np.int64]:
@@ -425,7 +442,7 @@ def _written(path: Path | None) -> Iterator[BinaryIO | None]:
         yield None
         return
     try:
-        file = path.open("xb")
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "wb")
     except OSError as error:
         raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
     try:
@@ -443,4 +460,4 @@ def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64] | 
     from veilmap.fileformat import put_in_place
 
     lines = [",".join(header), *(",".join(map(str, row)) for row in rows.tolist())]
-    put_in_place(path, ("\n".join(lines) + "\n").encode(), overwrite=False)
+    put_in_place(path, ("\n".join(lines) + "\n").encode(), overwrite=False, mode=OWNER_ONLY)

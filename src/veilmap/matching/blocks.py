@@ -24,6 +24,7 @@ from veilmap.published import Release
 from veilmap.structures import HilbertR
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 Lots = Callable[[int], NDArray[np.uint64]]
 
@@ -58,6 +59,7 @@ class Side:
     blocks: Blocks
     records: Ints  # private: rounded, -1 for those outside the domain
     seats: Ints  # private: the record in each slot, -1 for a dummy
+    rows: int = USUAL_ROWS  # public: how many records each party has at most, as agreed
 
     @cached_property
     def box(self) -> Ints:
@@ -85,13 +87,19 @@ def lots(n: int) -> NDArray[np.uint64]:
 
 
 def open_side(
-    points: object, rule: Rule, epsilon: object, method: Method, draw: Lots = lots, made: Release | None = None
+    points: object,
+    rule: Rule,
+    epsilon: object,
+    method: Method,
+    draw: Lots = lots,
+    made: Release | None = None,
+    rows: int = USUAL_ROWS,
 ) -> Side:
     """Read one party's records, publish them privately unless that is ``made`` already, and seat them."""
     records = rule.rounded(read_records(points, rule.domain))
     made = release(rule.points(records), rule.domain, epsilon, method) if made is None else made
     blocks = read_blocks(made, rule)
-    return Side(made, blocks, records, take_seats(records, made, blocks, rule, draw))
+    return Side(made, blocks, records, take_seats(records, made, blocks, rule, draw), rows)
 
 
 def read_blocks(made: Release, rule: Rule) -> Blocks:
@@ -109,15 +117,25 @@ def read_blocks(made: Release, rule: Rule) -> Blocks:
     ]
     lo, hi = np.stack(cuts[::2], axis=1), np.stack(cuts[1::2], axis=1) - 1
     leaf = np.flatnonzero(tree.is_leaf & np.all(lo <= hi, axis=1))
-    counts, variance = noisy.noisy_count[leaf], noisy.noise_variance[leaf]
-    with np.errstate(divide="ignore"):  # an infinite variance is refused below
-        scale = 0.5 / np.arcsinh(np.sqrt(0.5 / variance))  # 1/epsilon, of discrete Laplace noise
-    lost = float(rule.lost) * max(int(counts.sum()), 1)
-    spare = scale * np.log(np.maximum(scale * len(leaf) / (2 * lost), 1))
-    slots = np.maximum(counts + np.ceil(spare), 0)
+    counts = noisy.noisy_count[leaf]
+    slots = np.maximum(counts + spare_slots(noise_scales(made, leaf), counts, rule), 0)
     if not slots.sum() < MOST_SLOTS:
         raise BadInput("A release for matching has a noisy count of each leaf, none of them absurd; this one has not.")
     return Blocks(leaf, lo[leaf], hi[leaf], slots.astype(np.int64), int(counts.sum()))
+
+
+def noise_scales(made: Release, leaf: Ints) -> Floats:
+    """Return the scale of each leaf's discrete Laplace noise: 1 over the epsilon spent on its count."""
+    with np.errstate(divide="ignore"):  # an infinite variance has an infinite scale
+        scales: Floats = 0.5 / np.arcsinh(np.sqrt(0.5 / made.estimates.noise_variance[leaf]))
+    return scales
+
+
+def spare_slots(scales: Floats, counts: Ints, rule: Rule) -> Floats:
+    """Return how many slots each box has beyond its noisy count."""
+    lost = float(rule.lost) * max(int(counts.sum()), 1)
+    spare: Floats = np.ceil(scales * np.log(np.maximum(scales * len(scales) / (2 * lost), 1)))
+    return spare
 
 
 def take_seats(records: Ints, made: Release, blocks: Blocks, rule: Rule, draw: Lots = lots) -> Ints:

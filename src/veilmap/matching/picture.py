@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilmap.errors import need
+from veilmap.fileformat import put_in_place
 
 if TYPE_CHECKING:
     from veilmap.matching.found import Match
@@ -30,7 +33,9 @@ def draw_match(found: Match, path: str | os.PathLike[str]) -> None:
     bars, boxes = figure.subplots(1, 2, width_ratios=(1, 1.25))
     _draw_bars(bars, found)
     _draw_boxes(boxes, found)
-    figure.savefig(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix.lower()[1:])
+    put_in_place(path, buffer.getvalue(), mode=0o600)  # it shows what both files hold
 
 
 def _draw_bars(axes: Any, found: Match) -> None:

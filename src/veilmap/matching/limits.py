@@ -1,0 +1,113 @@
+"""What a party's release may claim, by what both agreed on. A release that claims more is refused, and not answered.
+
+Each slot of a release is a record to compare, so a party that invents slots asks more than it agreed to. An honest
+party with at most the agreed number of rows is refused with a probability below 1e-10, by the noise of its counts.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.errors import BadInput
+from veilmap.matching.blocks import Blocks, Side, noise_scales, read_blocks, spare_slots
+from veilmap.matching.rule import Rule
+from veilmap.method import Method
+from veilmap.published import Release
+from veilmap.structures import CellTree, KdTree
+
+Floats = NDArray[np.float64]
+
+TAIL = 25.0
+"""Noise exceeds what is allowed for it with probability e^-25 = 1.4e-11."""
+FEWEST_LEAVES = 256
+"""Leaves per 2^axes of a tree that grows by noise alone: PrivTree has more with probability 1e-20."""
+BYTES_BESIDE, BYTES_PER_NODE = 1 << 17, 512
+"""Of a release file: header and footer; and a node, which takes 150 to 250 bytes before it is compressed."""
+MOST_BYTES = 1 << 30
+CLOSE = 1 + 1e-9  # numbers that were rounded on their way through a file
+
+
+def most_leaves(side: Side) -> int:
+    """Return how many leaves a release of the agreed method has at most.
+
+    A tree of a given height has a known number. One that grows as long as noisy counts say so has fewer leaves than
+    rows times epsilon, times what rounding up along each axis adds.
+    """
+    dimensions = side.release.domain.dimensions
+    structure = Method.from_json(side.release.method).structure
+    nodes = structure.nodes(dimensions)
+    if nodes is not None:
+        return (nodes + 1) // 2 if isinstance(structure, KdTree | CellTree) else nodes  # every cut makes two
+    return int(2**dimensions * (FEWEST_LEAVES + side.rows * side.release.privacy.epsilon))
+
+
+def most_bytes(side: Side) -> int:
+    """Return how long the file of a release of the agreed method is at most."""
+    return min(BYTES_BESIDE + 2 * BYTES_PER_NODE * most_leaves(side), MOST_BYTES)
+
+
+def most_slots(side: Side, made: Release, blocks: Blocks, rule: Rule) -> int:
+    """Return how many slots the boxes of an honest release have at most: for rows, for losses, and for noise.
+
+    The noise of a leaf, where it is above 0, is at most its scale times an exponential random number. For scales b_i
+    with sum s and maximum m, the Chernoff bound of their sum is (sqrt(s) + sqrt(m TAIL))^2.
+    """
+    scales = noise_scales(made, blocks.leaf)
+    spare = spare_slots(scales, made.estimates.noisy_count[blocks.leaf], rule)
+    noise = (np.sqrt(scales.sum()) + np.sqrt(scales.max(initial=0) * TAIL)) ** 2
+    return int(side.rows + spare.sum() + np.ceil(noise))
+
+
+def must_fit_rows(side: Side, rule: Rule) -> None:
+    """Refuse one's own release if the other party would."""
+    if side.blocks.slots.sum() > most_slots(side, side.release, side.blocks, rule):
+        raise BadInput(
+            f"Your release is larger than the agreed {side.rows:,} rows allow, and the other party would refuse it: "
+            f"agree on a larger --rows."
+        )
+
+
+def must_be_as_agreed(side: Side, other: Release, rule: Rule) -> Blocks:
+    """Return the boxes of the other party's release, if an honest party could have made it for what was agreed."""
+    if other.domain != rule.domain:
+        raise BadInput("The other party's release has another domain than agreed.")
+    ours, theirs = side.release, other
+    if _promise(theirs) != _promise(ours):
+        raise BadInput("The other party's release has another epsilon, method or promise than agreed: it is refused.")
+    blocks = read_blocks(other, rule)
+    if (leaves := int(other.estimates.tree.is_leaf.sum())) > most_leaves(side):
+        raise BadInput(
+            f"The other party's release has {leaves:,} leaves, and {most_leaves(side):,} are the most that the agreed "
+            f"method and {side.rows:,} rows allow: it is refused."
+        )
+    _must_have_its_noise(side, noise_scales(other, blocks.leaf))
+    slots, most = int(blocks.slots.sum()), most_slots(side, other, blocks, rule)
+    if slots > most:
+        raise BadInput(
+            f"The other party's release has {slots:,} slots, and {most:,} are the most that the agreed "
+            f"{side.rows:,} rows allow: it is refused. If that party has more rows, agree on a larger --rows."
+        )
+    return blocks
+
+
+def _promise(made: Release) -> tuple[object, ...]:
+    """Return what two releases for the same matching have in common."""
+    said = made.privacy
+    method = json.dumps(dict(made.method), sort_keys=True)
+    return said.private, said.epsilon, said.delta, said.rho, said.neighbours, said.unit, method
+
+
+def _must_have_its_noise(side: Side, scales: Floats) -> None:
+    """Refuse noise below what epsilon asks for, and more than the method adds: that would buy spare slots.
+
+    Where the tree has a given height, its budget is fixed too: all leaves have the noise of one's own.
+    """
+    least = 1 / float(side.release.privacy.epsilon)
+    fixed = Method.from_json(side.release.method).structure.nodes(side.release.domain.dimensions) is not None
+    own = noise_scales(side.release, side.blocks.leaf).max(initial=least)
+    many = scales.max(initial=0) > own * CLOSE if fixed else scales.sum() > most_leaves(side) * least * CLOSE
+    if many or scales.min(initial=least) * CLOSE < least:
+        raise BadInput("The noise of the other party's release is not that of the agreed epsilon: it is refused.")
