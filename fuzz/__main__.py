@@ -16,12 +16,28 @@ from pathlib import Path
 PLACE = Path(".fuzz")
 TARGETS = (
     "domain", "options", "method", "boxes", "box_values", "box_text", "zones", "zone_file",
-    "release_file", "release_parts", "csv", "parquet", "wkb", "geo_metadata", "handshake",
+    "release_file", "release_parts", "csv", "parquet", "wkb", "geo_metadata", "geojson_points",
+    "gpkg", "fgb", "shp", "handshake",
     "http_body", "http_query", "http_headers",
 )  # fmt: skip
 MOST_BYTES = {"domain": 200, "options": 400, "boxes": 400, "box_text": 1000, "csv": 2000, "wkb": 500}
 MOST_BYTES |= {"http_body": 2000, "http_query": 200, "http_headers": 200}
 SECONDS_A_CASE, MOST_MEGABYTES = 5, 2048
+
+
+SEPARATE = {"gpkg": "GPKG", "fgb": "FlatGeobuf", "shp": "ESRI Shapefile"}
+"""Targets that need a process in which GDAL has one driver."""
+
+
+def environment(name: str) -> dict[str, str]:
+    """The variables of a process that runs a target."""
+    # Kernels check their indices here: they do not when they work for people.
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str((PLACE / "numba").resolve())}
+    if name not in SEPARATE:
+        return {**os.environ, **checked}
+    from veilmap.geofiles.process import environment as only
+
+    return {**only([SEPARATE[name]]), **checked}
 
 
 def fuzz(name: str, seconds: int) -> tuple[int, bool]:
@@ -40,10 +56,7 @@ def fuzz(name: str, seconds: int) -> tuple[int, bool]:
         "-len_control=0",
     ]
     command = [sys.executable, "-m", "fuzz.one", name, str(PLACE / "corpus" / name), *options]
-    # Kernels check their indices here: they do not when they work for people.
-    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str((PLACE / "numba").resolve())}
-    env = {**os.environ, **checked}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(command, env=environment(name), capture_output=True, text=True, errors="replace", check=False)
     executed = re.findall(r"number_of_executed_units:\s*(\d+)", done.stderr)
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n", flush=True)

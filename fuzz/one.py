@@ -14,8 +14,10 @@ COMPILED = ["veilmap.vault.noise", *(f"veilmap.kernels.{path.stem}" for path in 
 # What numba compiles must stay as it is.
 with atheris.instrument_imports(include=["veilmap"], exclude=COMPILED):
     from fuzz.targets import TARGETS
+    from fuzz.targets import folder as scratch
 
 from fuzz.mutate import mutated  # noqa: E402
+from veilmap.geofiles.sandbox import confine  # noqa: E402
 
 
 def main() -> None:
@@ -30,6 +32,7 @@ def main() -> None:
         out = atheris.Mutate(data, most) if seed % 8 == 0 else mutated(data, seed)
         return out if len(out) <= most else data
 
+    confine([], [".fuzz", str(scratch())])  # no other file may be opened, and no connection made
     extra = {"custom_mutator": of_json} if chosen.is_json else {}
     atheris.Setup([sys.argv[0], folder, *options], chosen.run, **extra)
     atheris.Fuzz()

@@ -38,6 +38,8 @@ from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
 from veilmap.errors import BadInput, VeilmapError
 from veilmap.explore import asked
 from veilmap.explore.guard import Guard
+from veilmap.geofiles import layers
+from veilmap.geofiles.zones import zones as read_zone_file
 from veilmap.matching import parties
 from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
 from veilmap.matching.rule import Rule
@@ -45,7 +47,7 @@ from veilmap.method import METHODS
 from veilmap.publish import checked_delta, exact_epsilon, must_fit, resolve, settled
 from veilmap.published import release_of
 from veilmap.testing import fixed_entropy
-from veilmap.zonefiles import count_zones, read_zones
+from veilmap.zonefiles import count_zones, frame_of
 
 CORPUS = Path(__file__).parent / "corpus"
 LONGEST_SENTENCE = 1500
@@ -229,16 +231,72 @@ def zones(data: bytes) -> None:
 
 @target(lambda: [geojson([RING], [RING, HOLE]), geojson([HOLE]), geojson()], is_json=True)
 def zone_file(data: bytes) -> None:
-    """--zones, and what is written of it."""
-    frame = read_zones(file("zones.geojson", data))
+    """--zones, and what is written of it. What the process that reads it does not survive, is refused."""
     for mend in (False, True):
         with suppress(BadInput):
-            frame = read_zones(folder() / "zones.geojson", make_valid=mend)
+            frame = read_here(file("zones.geojson", data), mend)
             counted, added, answers = count_zones(releases()[1], frame)
             assert np.isfinite(answers.high).all()
             assert set(added) <= set(counted.columns)
             with redirect_stdout(io.StringIO()):
                 print_zones(counted, added, answers, True, Format.JSON)
+
+
+def read_here(path: Path, mend: bool = False) -> object:
+    """Zones, read in this process."""
+    try:
+        schema, about, batches = read_zone_file(str(path), None, mend)
+        return frame_of(pa.Table.from_batches(batches, schema), about)
+    except MemoryError:
+        raise
+    except Exception:
+        raise BadInput("These zones are refused.") from None
+
+
+# GIS files, by GDAL with one driver: in a process of its own, see SEPARATE in fuzz.__main__
+
+
+def gis_files(ending: str) -> list[bytes]:
+    import geopandas  # before GDAL, which is opened without it
+
+    shapes = [shapely.box(0, -1, 3, 1), shapely.Point(1, 0).buffer(0.5), shapely.Polygon()]
+    points = geopandas.GeoDataFrame({"who": ["a", "b"]}, geometry=shapely.points([[1, 0], [2, 0.5]]), crs="EPSG:4326")
+    zones = geopandas.GeoDataFrame({"name": ["a", "b", "c"], "n": [1, 2, 3]}, geometry=shapes, crs="EPSG:3857")
+    made = []
+    for number, frame in enumerate((points, zones)):
+        path = folder() / f"seed{number}.{ending}"
+        frame.to_file(path, **({"SPATIAL_INDEX": "NO"} if ending == "fgb" else {}))
+        made.append(path.read_bytes())
+    return made
+
+
+def read_layer(ending: str, data: bytes) -> None:
+    path = file(f"points.{ending}", data)
+    with suppress(Exception):  # the process would end, and the file be refused
+        _, about, _ = layers.describe(str(path))
+        _, _, batches = layers.rows(str(path), about["layers"][0], [], True)
+        for batch in batches:
+            batch.validate(full=True)
+    with suppress(BadInput):
+        read_here(path)
+
+
+@target(lambda: gis_files("gpkg"))
+def gpkg(data: bytes) -> None:
+    read_layer("gpkg", data)
+
+
+@target(lambda: gis_files("fgb"))
+def fgb(data: bytes) -> None:
+    read_layer("fgb", data)
+
+
+@target(lambda: gis_files("shp"))
+def shp(data: bytes) -> None:
+    """The main file; the two beside it are those of the last seed."""
+    for ending in ("shx", "dbf"):
+        (folder() / f"points.{ending}").write_bytes((folder() / f"seed1.{ending}").read_bytes())
+    read_layer("shp", data)
 
 
 # Requests over HTTP
@@ -444,6 +502,28 @@ def csv(data: bytes) -> None:
     for unit in (None, "who"):
         with suppress(BadInput):
             read_points(path, unit)
+
+
+def point_features() -> list[bytes]:
+    point = {"type": "Point", "coordinates": [1, 0.5]}
+    rows = [{"type": "Feature", "properties": {"who": "a"}, "geometry": point}, {"geometry": None}, 7]
+    crs = {"type": "name", "properties": {"name": "EPSG:4326"}}
+    return [
+        json.dumps(some).encode()
+        for some in (
+            {"type": "FeatureCollection", "crs": crs, "features": rows},
+            {"features": [], "type": "x"},
+            rows[0],
+        )
+    ]
+
+
+@target(point_features, is_json=True)
+def geojson_points(data: bytes) -> None:
+    for name in ("points.geojson", "points.geojsonl"):
+        for unit in (None, "who"):
+            with suppress(BadInput):
+                read_points(file(name, data), unit)
 
 
 def parquet_files() -> Iterable[bytes]:

@@ -28,6 +28,7 @@ from veilmap.testing import fixed_entropy
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+from fuzz.__main__ import SEPARATE, environment  # noqa: E402
 from fuzz.__main__ import TARGETS as LISTED  # noqa: E402
 from fuzz.mutate import mutated  # noqa: E402
 from fuzz.targets import TARGETS, with_checksum  # noqa: E402
@@ -41,13 +42,23 @@ def test_make_fuzz_runs_every_target():
     assert set(LISTED) == set(TARGETS)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+HERE = [name for name in TARGETS if name not in SEPARATE]
+
+
+@pytest.mark.parametrize("name", HERE)
 def test_what_once_went_wrong_does_not_again(name):
     for data in TARGETS[name].inputs():
         TARGETS[name].run(data)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", SEPARATE)
+def test_gis_files_with_changes_reach_no_other_file_and_end_no_process(name):
+    command = [sys.executable, "-m", "fuzz.short", name, "150"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(name), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{name}: 150 rounds\n"), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", HERE)
 def test_readers_say_no_in_their_own_words(name):
     """Usual inputs with a few changes, and anything at all."""
     chosen = TARGETS[name]

@@ -9,7 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +32,7 @@ import veilmap as vm
 from veilmap.domain import Domain
 from veilmap.engines import open_points
 from veilmap.errors import UnreadableInput
+from veilmap.geofiles import sandbox
 from veilmap.geofiles.geojson import Collection, NotACollection
 from veilmap.kernels.reading import scan_json, settle_records
 from veilmap.testing import fixed_entropy
@@ -438,6 +442,48 @@ def test_programs_in_a_geopackage_are_not_run(tmp_path: Path, program: str) -> N
     database.close()
     with pytest.raises(UnreadableInput, match=r"has views, virtual tables or computed columns, which are not read"):
         open_points(str(path), DOMAIN)
+
+
+def test_a_geopackage_that_keeps_a_journal_is_read(tmp_path: Path) -> None:
+    """As GIS programs leave it: SQLite would like to write a file beside it."""
+    path = tmp_path / "p.gpkg"
+    as_geoframe(PEOPLE).to_file(path)
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE more (a)")
+    database.close()
+    assert rows_of(str(path)).total() == len(PEOPLE)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.skipif(not sandbox.version(), reason="this system has no Landlock")
+def test_a_confined_process_opens_no_other_file_and_no_connection(bait: Bait) -> None:
+    script = """if True:
+        import socket, sys
+        from veilmap.geofiles.sandbox import confine
+        named, other, port = sys.argv[1:]
+        assert confine([named])
+        print(open(named).read())
+        for attempt in (
+            lambda: open(other),
+            lambda: open("/etc/passwd"),
+            lambda: open(named, "a"),
+            lambda: open(named + ".new", "w"),
+            lambda: socket.create_connection(("127.0.0.1", int(port))),
+        ):
+            try:
+                attempt()
+                print("it could")
+            except PermissionError:
+                print("refused")
+    """
+    named = bait.file.with_name("zones.geojson")
+    named.write_text("the zones")
+    port = re.findall(r":(\d+)/", bait.address)[0]
+    done = subprocess.run(
+        [sys.executable, "-c", script, named, bait.file, port], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n") == ["the zones", *["refused"] * 5, ""]
 
 
 def test_a_file_of_zones_that_takes_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

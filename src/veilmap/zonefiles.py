@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,8 @@ def read_zones(path: str | os.PathLike[str], layer: str | None = None, make_vali
     then taken away.
     """
     name = os.path.abspath(path)  # GDAL takes names of other forms for addresses
-    geopandas, shapely = (need(package, "geo", "Reading zones") for package in ("geopandas", "shapely"))
-    need("pyogrio", "geo", "Reading zones")
+    for package in ("geopandas", "pyogrio"):
+        need(package, "geo", "Reading zones")
     if not os.path.isfile(name):
         raise UnreadableInput(f"There is no file of zones {os.fspath(path)!r}: check its name and folder.")
     ending = os.path.splitext(name)[1].lower()
@@ -49,10 +50,15 @@ def read_zones(path: str | os.PathLike[str], layer: str | None = None, make_vali
     options = {"path": name, "layer": layer, "make_valid": make_valid}
     with reading("zones", options, unreadable, [DRIVERS[ending]] if ending in DRIVERS else []) as batches:
         about, table = about_of(batches.schema), quietly(batches.read_all, unreadable)
+    return frame_of(table, about)
+
+
+def frame_of(table: Any, about: Mapping[str, Any]) -> Any:
+    """Make a GeoDataFrame of what the other process sends."""
+    geopandas, pyproj, shapely = (need(name, "geo", "Reading zones") for name in ("geopandas", "pyproj", "shapely"))
     shapes = shapely.from_wkb(table[about["geometry"]].to_numpy(zero_copy_only=False))
-    frame = table.drop_columns([about["geometry"]]).to_pandas()
-    crs = None if about["crs"] is None else need("pyproj", "geo", "Reading zones").CRS.from_json_dict(about["crs"])
-    return geopandas.GeoDataFrame(frame, geometry=shapes, crs=crs)
+    crs = None if about["crs"] is None else pyproj.CRS.from_json_dict(about["crs"])
+    return geopandas.GeoDataFrame(table.drop_columns([about["geometry"]]).to_pandas(), geometry=shapes, crs=crs)
 
 
 def count_zones(release: Release, zones: Any, confidence: float = 0.95) -> tuple[Any, list[str], Answers]:

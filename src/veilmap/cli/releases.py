@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,7 +32,15 @@ from veilmap.cli.spark import Engine, goes_to_spark, spark_points
 from veilmap.cli.sql import sql_points
 from veilmap.errors import BadInput
 
+if TYPE_CHECKING:
+    from veilmap.published import Release
+
 EXAMPLE = 'Example: veilmap release roads.csv -o roads.parquet --epsilon 0.5 --domain "lon=-125:-103,lat=31:49"'
+LOOKS_EMPTY = (
+    "The release looks empty: its estimated total is within the noise of 0. If you expected rows, check the domain, "
+    "the order and units of its axes, the names of columns, and that numbers are written with a point."
+)
+"""Said of noisy numbers alone: how many rows were dropped is private."""
 
 
 def release(
@@ -134,11 +142,19 @@ def release(
     signature = None if sign is None else vm.sign(out, sign, overwrite)
     say(f"Wrote {out}: {made.estimates.tree.size:,} nodes, {out.stat().st_size / 1e6:.1f} MB.")
     say(made.privacy.statement())
+    if _looks_empty(made):
+        say(LOOKS_EMPTY)
     if signature is not None:
         say(f"Wrote {signature}: hand it out with the release.")
     if book is not None and dataset is not None:
         ledger.say_what_is_left(book, dataset, part)
     say(f"Next: veilmap info {out}")
+
+
+def _looks_empty(made: Release) -> bool:
+    domain = made.domain
+    total = made.count([[*domain.lo, *domain.hi]])
+    return bool(made.privacy.private and total.estimate[0] < 2 * total.stderr[0])
 
 
 def _from_one_place(inputs: list[str] | None, sql: str | None, database: str | None, elsewhere: bool) -> list[str]:

@@ -66,7 +66,8 @@ def open_gdal(path: str) -> Any:
 
 def _must_hold_tables(path: str) -> None:
     """Refuse views, virtual tables and computed columns: they are programs, and GDAL has functions that open files."""
-    with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as database:
+    how = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"  # or SQLite may want to write beside it
+    with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?{how}", uri=True)) as database:
         found = database.execute(
             "SELECT type, name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"
         ).fetchall()

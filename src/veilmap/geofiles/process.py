@@ -40,7 +40,7 @@ def reading(
     """
     command = [sys.executable, "-P", "-m", "veilmap.geofiles.worker", task, json.dumps(dict(options))]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=_environment(drivers), **pipes) as process:  # type: ignore[call-overload]  # noqa: S603
+    with subprocess.Popen(command, env=environment(drivers), **pipes) as process:  # type: ignore[call-overload]  # noqa: S603
         try:
             stream = _open(process.stdout, damaged)
             yield stream
@@ -72,7 +72,7 @@ def _open(pipe: Any, damaged: str) -> pa.RecordBatchReader:
     return stream
 
 
-def _environment(drivers: Sequence[str]) -> dict[str, str]:
+def environment(drivers: Sequence[str]) -> dict[str, str]:
     """The variables of this process without those that steer GDAL; with those that leave it these drivers alone."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(OTHER_SETTINGS)}
     if not drivers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pyarrow as pa
 from veilmap.errors import VeilmapError
 from veilmap.geofiles import layers, zones
 from veilmap.geofiles.process import ABOUT, REFUSED
+from veilmap.geofiles.sandbox import confine
 
 TASKS: dict[str, Callable[..., layers.Result]] = {
     "describe": layers.describe,
@@ -22,8 +24,12 @@ TASKS: dict[str, Callable[..., layers.Result]] = {
 
 
 def main(task: str, options: str, out: Any) -> None:
+    chosen = json.loads(options)
+    if task == "zones":  # which anyone may have sent; rows are the owner's, and may be many
+        zones.limit_resources()
+    confine(_files_of(chosen["path"]))
     try:
-        schema, about, batches = TASKS[task](**json.loads(options))
+        schema, about, batches = TASKS[task](**chosen)
     except VeilmapError as error:
         kind = type(error).__name__
         pa.ipc.new_stream(out, pa.schema([], {REFUSED: json.dumps([kind, str(error)])})).close()
@@ -32,6 +38,14 @@ def main(task: str, options: str, out: Any) -> None:
     with pa.ipc.new_stream(out, schema) as stream:
         for batch in batches:
             stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+
+
+def _files_of(path: str) -> list[str]:
+    """A file and those that belong to it: the parts of a Shapefile, or SQLite's journals."""
+    journals = [path + ending for ending in ("-wal", "-shm", "-journal")]
+    endings = (".shx", ".dbf", ".prj", ".cpg")
+    parts = [os.path.splitext(path)[0] + written for one in endings for written in (one, one.upper())]
+    return [path, *journals, *parts]
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ Table = tuple[dict[str, pa.Array], Any, Any]
 def zones(path: str, layer: str | None, make_valid: bool) -> Result:
     """Read zones: their attributes, their shapes as WKB in the last column, and their reference system as PROJJSON."""
     shapely = need("shapely", "geo", "Reading zones")
-    limit_resources()
     attributes, shapes, crs = read_table(path, layer)
     if make_valid:
         shapes = shapely.make_valid(shapes, method="structure", keep_collapsed=False)
