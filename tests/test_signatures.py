@@ -11,9 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,6 +185,89 @@ def test_keys_that_are_none_are_refused_in_a_sentence(house: Path) -> None:
             vm.verify(house / "a.parquet", house / name)
     with pytest.raises(vm.BadInput, match="Cannot read"):
         vm.verify(house / "c.parquet", house / "ours.pub")
+
+
+# Keys that are nobody's
+
+FIELD = 2**255 - 19
+CURVE = -121665 * pow(121666, -1, FIELD) % FIELD
+
+
+def doubled(x: int, y: int) -> tuple[int, int]:
+    """Twice a point of the curve -x² + y² = 1 + d x² y², by its group law."""
+    t = CURVE * x * x * y * y
+    return 2 * x * y * pow(1 + t, -1, FIELD) % FIELD, (y * y + x * x) * pow(1 - t, -1, FIELD) % FIELD
+
+
+def small_order() -> set[tuple[int, int]]:
+    """All points of which 8 make the identity: halves of halves of halves of it."""
+    root = pow(2, (FIELD - 1) // 4, FIELD)  # of -1
+
+    def roots(square: int) -> set[int]:
+        x = pow(square, (FIELD + 3) // 8, FIELD)
+        return {c for r in (x, x * root) for c in (r % FIELD, -r % FIELD) if c * c % FIELD == square % FIELD}
+
+    found = {(0, 1), (0, FIELD - 1), *((x, 0) for x in roots(-1))}
+    # doubled, a point of order 8 has y = 0: so y² = -x², and -x² + y² = 1 + d x² y² makes d y⁴ + 2 y² - 1 = 0
+    for r in roots(1 + CURVE):
+        for y in roots((r - 1) * pow(CURVE, -1, FIELD)):
+            found |= {(x, y) for x in roots(-y * y)}
+    return found
+
+
+def encoded(y: int, sign: int) -> bytes:
+    return (y + (sign << 255)).to_bytes(32, "little")
+
+
+NOBODYS = {(y % FIELD, x & 1, y) for x, y in small_order()}
+# written otherwise: y + p where that fits, and a sign of x = 0
+NOBODYS |= {(y, sign, y + FIELD) for y, sign, _ in NOBODYS if y + FIELD < 2**255} | {
+    (1, 1, 1),
+    (FIELD - 1, 1, FIELD - 1),
+}
+
+
+def test_there_are_eight_points_of_small_order() -> None:
+    points = small_order()
+    assert len(points) == 8
+    for x, y in points:
+        assert (y * y - x * x - 1 - CURVE * x * x * y * y) % FIELD == 0
+        assert doubled(*doubled(*doubled(x, y))) == (0, 1)
+
+
+def public_file(path: Path, key: bytes) -> Path:
+    prefix = bytes.fromhex("302a300506032b6570032100")  # SubjectPublicKeyInfo of Ed25519
+    path.write_text(
+        f"-----BEGIN PUBLIC KEY-----\n{base64.b64encode(prefix + key).decode()}\n-----END PUBLIC KEY-----\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize(("written", "sign"), sorted({(written, sign) for _, sign, written in NOBODYS}))
+def test_a_public_key_of_small_order_is_refused(house: Path, written: int, sign: int) -> None:
+    key = public_file(house / "nobody.pub", encoded(written, sign))
+    with pytest.raises(vm.BadInput, match=r"nobody.pub is (a public key of small order|not the public key)"):
+        vm.verify(house / "a.parquet", key)
+
+
+@pytest.mark.parametrize("excess", [2, 3, 18])
+def test_a_public_key_that_is_not_in_its_usual_form_is_refused(house: Path, excess: int) -> None:
+    key = public_file(house / "odd.pub", encoded(FIELD + excess, 0))
+    with pytest.raises(vm.BadInput, match=r"odd.pub is (a public key of small order|not the public key)"):
+        vm.verify(house / "a.parquet", key)
+
+
+def test_a_signature_that_needs_no_private_key_does_not_verify(house: Path) -> None:
+    """For the identity as a key, the identity and 0 are a signature of anything."""
+    identity = encoded(1, 0)
+    key = public_file(house / "nobody.pub", identity)
+    lines = ["veilmap release signature 1", *(base64.b64encode(b).decode() for b in (identity, identity + bytes(32)))]
+    (house / "a.parquet.sig").write_text("\n".join(lines) + "\n")
+    raw = load_pem_public_key(key.read_bytes())
+    assert isinstance(raw, Ed25519PublicKey)
+    raw.verify(identity + bytes(32), b"anything")  # so a library may well say yes
+    with pytest.raises(vm.BadInput, match=r"small order .* without a private key"):
+        vm.verify(house / "a.parquet", key)
 
 
 # --- the command line -------------------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ KIND = "veilmap release signature 1"
 PREFIX = KIND.encode() + b"\0"
 """Before the bytes that are signed: a signature made for something else is none of a release."""
 LONGEST = 4096  # bytes of a key or a signature, and more than they need
+FIELD = 2**255 - 19
+_EIGHTH = 2707385501144840649318225287225658788936804267575313519463743609750303402022  # y of a point of order 8
+SMALL_ORDER = frozenset({0, 1, FIELD - 1, _EIGHTH, FIELD - _EIGHTH})
+"""The y of all eight points of Ed25519 whose order divides 8: anyone can sign for such a key, without a private one."""
 
 Place = str | os.PathLike[str]
 
@@ -140,11 +144,22 @@ def read_private(path: Place) -> Ed25519PrivateKey:
 def _read_public(path: Place) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(_read(path))
-        if isinstance(key, Ed25519PublicKey):
-            return key
     except (ValueError, UnsupportedAlgorithm):
-        pass
+        key = None
+    if isinstance(key, Ed25519PublicKey):
+        if _belongs_to_anyone(key.public_bytes_raw()):
+            raise BadInput(
+                f"{path} is a public key of small order or not in its usual form: signatures for it can be made "
+                f"without a private key. Ask its owner for the .pub file that 'veilmap key' made."
+            )
+        return key
     raise BadInput(f"{path} is not the public key that 'veilmap key' makes: to verify, give its .pub file.")
+
+
+def _belongs_to_anyone(key: bytes) -> bool:
+    """Whether a public key is of small order, or written as no honest one is (RFC 8032: y is below the field)."""
+    y = int.from_bytes(key, "little") % 2**255  # the last bit is the sign of x
+    return y >= FIELD or y in SMALL_ORDER
 
 
 def _read(path: Place) -> bytes:
