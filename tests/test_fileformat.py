@@ -1,6 +1,10 @@
 """The release file: identity, openness to other programs, refusal of what is not sound."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -399,6 +403,138 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
         release.save(tmp_path / "kept.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["kept.parquet"]
     assert (tmp_path / "kept.parquet").read_bytes() == before
+
+
+BLOCKED = """
+import os, sys, time, veilmap as vm
+release = vm.release([[0.5]], vm.Domain({"x": (0, 1)}), 1, "quad-opt", 2)
+
+def block(*_, **__):
+    print("blocked", flush=True)
+    time.sleep(600)
+
+setattr(os, sys.argv[2], block)
+release.save(sys.argv[1])
+"""
+
+
+def killed_in(call, path):
+    """A process that saves a release, and is killed in this call of the system."""
+    child = subprocess.Popen([sys.executable, "-c", BLOCKED, path, call], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "blocked\n"
+    child.kill()
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+
+
+def contents(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+needs_unnamed_files = pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no files without a name")
+
+
+@needs_unnamed_files
+@pytest.mark.parametrize("call", ["fsync", "link"])
+@pytest.mark.parametrize("before", [False, True], ids=["a new file", "a file that is there"])
+def test_a_save_that_is_killed_leaves_no_release_behind(call, before, tmp_path):
+    path = tmp_path / "r.parquet"
+    if before:
+        made(height=1).save(path)
+    kept = path.read_bytes() if before else None
+    killed_in(call, path)
+    assert contents(tmp_path) == ["r.parquet"] * before
+    assert kept is None or path.read_bytes() == kept
+
+
+@needs_unnamed_files
+@pytest.mark.parametrize("next_one", ["save", "export"])
+def test_what_a_killed_process_left_is_gone_with_the_next_save(next_one, tmp_path):
+    """To replace a file, the new one has a name for a moment: killed just then, it stays until the next save."""
+    path = tmp_path / "r.parquet"
+    made(height=1).save(path)
+    kept = path.read_bytes()
+    killed_in("replace", path)
+    assert len(contents(tmp_path)) == 3
+    assert path.read_bytes() == kept
+    if next_one == "save":
+        made(height=1).save(tmp_path / "s.parquet")
+        assert contents(tmp_path) == ["r.parquet", "s.parquet"]
+    else:
+        made(height=1).export(tmp_path / "s.csv")
+        assert contents(tmp_path) == ["r.parquet", "s.csv"]
+
+
+def test_folders_of_living_processes_and_of_others_are_left_alone(tmp_path):
+    (tmp_path / ".veilmap-mine.tmp").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f".veilmap-{'0' * 32}.tmp").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / f".veilmap-{'1' * 32}.tmp").mkdir()
+    with fileformat.beside(tmp_path / "slow.csv") as written:
+        written.write_text("half")
+        made(height=1).save(tmp_path / "r.parquet")
+        made(height=1).save(tmp_path / "r.parquet")
+        assert written.exists()
+    assert contents(tmp_path) == [
+        f".veilmap-{'0' * 32}.tmp",
+        ".veilmap-mine.tmp",
+        "elsewhere",
+        "r.parquet",
+        "slow.csv",
+    ]
+
+
+def test_where_there_are_no_unnamed_files_saving_works_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("veilmap.fileformat.unnamed_file", lambda *_: None)
+    made(height=1).save(tmp_path / "r.parquet")
+    made(height=1).save(tmp_path / "r.parquet")
+    with pytest.raises(BadInput, match="File exists"):
+        made(height=1).save(tmp_path / "r.parquet", overwrite=False)
+    assert contents(tmp_path) == ["r.parquet"]
+    assert vm.load(tmp_path / "r.parquet").height == 1
+
+
+EXTRA = {
+    "text": lambda n: pa.array(["x" * 50] * n),
+    "numbers": lambda n: pa.array(np.arange(n) * 1.5),
+    "truths": lambda n: pa.array([True, None] * n)[:n],
+    "structs": lambda n: pa.array([{"xmin": 1.0, "text": "a"}] * n),
+    "categories": lambda n: pa.array(["a", "b"] * n).dictionary_encode()[:n],
+}
+
+
+@pytest.mark.parametrize("kind", EXTRA)
+@pytest.mark.parametrize("method", ["quad-opt", "kd-hybrid", "hilbert-r"])
+def test_columns_that_no_one_knows_are_not_read(method, kind, tmp_path, monkeypatch):
+    path = tmp_path / "r.parquet"
+    made(height=2, method=method).save(path)
+    release, table = vm.load(path), pq.read_table(path)
+    fileformat.write(path, [table.append_column("more", EXTRA[kind](table.num_rows))], *rest(release))
+    read, really = [], pq.ParquetFile.read
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda file, columns: read.append(columns) or really(file, columns))
+    assert vm.load(path).nodes.equals(release.nodes)
+    numbers = ["noisy_count", "noise_variance", "estimate", "subtree_variance"]
+    places = {"quad-opt": [], "kd-hybrid": ["parent", "level", "bbox"]}
+    places["hilbert-r"] = ["parent", "level", "key_from", "key_to"]
+    assert read == [[*numbers, *places[method], "unevenness"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nodes": 84}, {"nodes": 86}, {"nodes": 85.0}, {"height": 2}, {"height": 4}, {"splits": [[2, 2]] * 2}],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["quad-opt", "kd-hybrid"])
+def test_nothing_is_read_of_a_file_that_does_not_fit_its_header(method, change, tmp_path, monkeypatch):
+    path = tmp_path / "r.parquet"
+    made(height=3, method=method, options={"fanout": 2} if method == "kd-hybrid" else None).save(path)
+    size = vm.load(path).estimates.tree.size
+    change = {name: value + size - 85 if name == "nodes" else value for name, value in change.items()}
+    rewritten(path, {"tree": {**vm.load(path).header()["tree"], **change}})
+    if "height" not in change or method == "quad-opt":  # of other trees, only the rows say how high they are
+        monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("It is read."))
+    with pytest.raises(Damaged):
+        vm.load(path)
 
 
 GOLDEN = ["quad-opt.parquet", "pruned-3d.parquet", "kd-hybrid.parquet", "hilbert-r.parquet"]

@@ -1,7 +1,7 @@
 """The release file: one Parquet row a node, GeoParquet 1.1 when there are two axes (docs/format.md).
 
-A file is written whole beside its place and then moved there. Its checksum covers every byte: it is
-computed with its own 64 digits set to zero, and then written over them.
+A file is written whole, without a name where the system can, and then put in its place. Its checksum covers every
+byte: it is computed with its own 64 digits set to zero, and then written over them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import json
 import math
 import os
 import re
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -35,6 +33,7 @@ from veilmap.estimate.nodes import Borders
 from veilmap.ground import LON_LAT, projjson
 from veilmap.kernels.boxes import DEEPEST
 from veilmap.pages import must_hold_little
+from veilmap.temporary import give_name, hidden_folder, remove_leftovers, unnamed_file
 from veilmap.tree import CutTree, RegularTree, Tree
 
 FORMAT = 2
@@ -42,13 +41,13 @@ HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
 _DIGEST = re.compile(CHECKSUM + rb".{1,8}?sha256:([0-9a-f]{64})", re.DOTALL)
 
 _BOX = pa.struct([(side, pa.float64()) for side in ("xmin", "ymin", "xmax", "ymax")])
-_READ = (pa.int16(), pa.int64(), pa.float64(), _BOX)
-_UNREAD = {"node", "stderr"}  # they follow from the rest
-MOST_COLUMNS = 40  # 8 axes take 33
+MOST_COLUMNS = 80  # 8 axes take 33
 MOST_ROW_GROUPS = 1 << 16
 NODES_A_GROUP = 1 << 18
-NODES_A_BYTE = 16
-"""Of a file, at most: empty trees without noise have up to 4, and others far less than 1."""
+NODES_A_BYTE, NODES_A_BYTE_OF_A_MAP = 16, 1
+"""Of a file, at most: grids over three axes or more that are empty and have next to no noise have up to 7; files with
+one or two axes up to 0.25, since their boxes do not pack so well."""
+ROWS_A_BATCH = 1 << 16
 BYTES_A_VALUE, BYTES_A_COLUMN = 128, 1 << 14
 """That the pages of a column unpack to, at most: a polygon takes 97 bytes, a number 12."""
 MOST_NUMBER, MOST_VARIANCE = 1e20, 1e50
@@ -170,29 +169,58 @@ def _stated_digest(data: bytes | bytearray) -> re.Match[bytes] | None:
 def put_in_place(
     path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True, mode: int = 0o666
 ) -> None:
-    """Write beside the place and move: a reader sees the old file, the new one, or none."""
-    with (
-        beside(path, overwrite) as place,
-        open(place, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out,
-    ):
-        out.write(data)
+    """Write a file and put it in its place: a reader sees the old file, the new one, or none.
+
+    A process that is killed on the way leaves nothing behind, where the system has files without a name. To replace a
+    file, the new one needs a name for a moment: if it is left behind then, the next file that is written there
+    removes it.
+    """
+    place = Path(path)
+    with _one_sentence(path):
+        file = unnamed_file(place.parent, mode)
+        if file is None:
+            with (
+                beside(path, overwrite) as written,
+                open(written, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out,
+            ):
+                out.write(data)
+            return
+        with open(file, "wb") as out:
+            remove_leftovers(place.parent)
+            out.write(data)
+            out.flush()
+            os.fsync(file)
+            try:
+                give_name(file, place)
+            except FileExistsError:
+                if not overwrite:
+                    raise
+                with beside(path) as written:
+                    give_name(file, written)
 
 
 @contextlib.contextmanager
 def beside(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
     """Where a file of this name is written, in a folder of its own: moved to its place once it is whole."""
     place = Path(path)
-    folder = place.parent / f".veilmap-{uuid.uuid4().hex}.tmp"
-    written = folder / place.name
+    with _one_sentence(path):
+        remove_leftovers(place.parent)
+        with hidden_folder(place.parent) as folder:
+            written = folder / place.name
+            yield written
+            with open(written, "rb+") as out:
+                os.fsync(out.fileno())
+            if overwrite:
+                os.replace(written, place)
+            else:
+                os.link(written, place)  # fails if another has put a file there in the meantime
+
+
+@contextlib.contextmanager
+def _one_sentence(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say in one sentence why a file cannot be written."""
     try:
-        folder.mkdir(mode=0o700)
-        yield written
-        with open(written, "rb+") as out:
-            os.fsync(out.fileno())
-        if overwrite:
-            os.replace(written, place)
-        else:
-            os.link(written, place)  # fails if another has put a file there in the meantime
+        yield
     except VeilmapError:
         raise
     except (OSError, ValueError) as error:
@@ -201,8 +229,6 @@ def beside(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Pat
         raise BadInput(
             f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
         ) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _box_columns(table: pa.Table) -> list[str]:
@@ -257,21 +283,71 @@ def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], p
         limits = {"thrift_string_size_limit": min(len(data), 2**31 - 1), "thrift_container_size_limit": MOST_ROW_GROUPS}
         file = pq.ParquetFile(pa.BufferReader(data), **limits)
         header = _header(path, (file.metadata.metadata or {})[HEADER])
-        wanted = [field.name for field in file.schema_arrow if field.type in _READ and field.name not in _UNREAD]
-        _must_be_plain(file.schema, wanted)
-        return header, file.read(columns=wanted)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
+        domain, record = Domain.from_json(header["domain"]), header["tree"]
+        tree = _stated_tree(record, domain)
+        _must_fit(file.metadata.num_rows, len(data), record, domain)
+        names = _named_columns(file, record, domain)
+        if tree is None:
+            _must_be_in_order(file)
+        return header, file.read(columns=names)
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         raise Damaged(f"{path} does not hold what a release must: ask for it again.") from None
+
+
+def _must_fit(rows: int, size: int, record: Mapping[str, Any], domain: Domain) -> None:
+    """Check how many rows a file of so many bytes has, before any of them is read."""
+    if rows != record["nodes"]:
+        raise Damaged("The rows of the release file do not fit its header: ask for it again.")
+    if domain.dimensions <= 2 and rows > NODES_A_BYTE_OF_A_MAP * size:
+        raise ValueError("A file of this size has fewer rows.")
+
+
+def _named_columns(file: pq.ParquetFile, record: Mapping[str, Any], domain: Domain) -> list[str]:
+    """Names of the columns that a release is made of: no other is read, whatever it holds (docs/format.md)."""
+    number = pa.float64()
+    wanted = {"noisy_count": pa.int64(), "noise_variance": number, "estimate": number, "subtree_variance": number}
+    optional = {"unevenness": number, **{f"{name}_slope": number for name in domain.names}}
+    if record["splits"] is None:
+        wanted |= {"parent": pa.int64(), "level": pa.int16()}
+        if record.get("curve") is not None:
+            wanted |= {"key_from": pa.int64(), "key_to": pa.int64()}
+        elif domain.dimensions == 2:
+            wanted["bbox"] = _BOX
+        else:
+            wanted |= {f"{name}_{end}": number for name in domain.names for end in ("low", "high")}
+    schema = file.schema_arrow
+    wanted |= {name: kind for name, kind in optional.items() if name in schema.names}
+    if any(schema.field(name).type != kind for name, kind in wanted.items()):
+        raise ValueError("A release has columns of other types.")
+    _must_be_plain(file.schema, list(wanted))
+    return list(wanted)
 
 
 def _must_be_plain(schema: pq.ParquetSchema, wanted: list[str]) -> None:
     """Names go by their beginning: another column of that name would be read too, and might be long texts."""
-    if len(wanted) > MOST_COLUMNS or len(schema) > 2 * MOST_COLUMNS:
+    if len(schema) > MOST_COLUMNS:
         raise ValueError("A release has fewer columns.")
     paths = [schema.column(k).path for k in range(len(schema))]
     meant = sum(any(path == name or path.startswith(f"{name}.") for name in wanted) for path in paths)
     if meant != len(wanted) + 3 * wanted.count("bbox"):
         raise ValueError("A release has other columns.")
+
+
+def _must_be_in_order(file: pq.ParquetFile) -> None:
+    """Check that parents and levels may be those of a tree, a few rows at a time, before more is read."""
+    above = depth = node = 0
+    for batch in file.iter_batches(ROWS_A_BATCH, columns=["parent", "level"]):
+        parents, level = batch["parent"], batch["level"].to_numpy().astype(np.int64)  # no nulls
+        parent = parents.slice(1).to_numpy() if node == 0 else parents.to_numpy()
+        places = np.arange(node + len(level) - len(parent), node + len(level))
+        steps = np.diff(level, prepend=depth)
+        if (
+            (node == 0 and (level[0] != 0 or parents[0].is_valid))
+            or np.any((parent < np.concatenate([[above], parent[:-1]])) | (parent >= places))
+            or np.any((steps < 0) | (steps > 1))
+        ):
+            raise Damaged("The rows of the release file do not make a tree: ask for it again.")
+        above, depth, node = int(parent[-1]) if len(parent) else 0, int(level[-1]), node + len(level)
 
 
 def _must_be_unaltered(path: str | os.PathLike[str], data: bytes) -> None:
@@ -311,7 +387,7 @@ def _number(text: str) -> float:
 def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain, consistent: bool) -> Estimates:
     """The arrays of a release file."""
     tree = _tree(header["tree"], table, domain)
-    if table.num_rows != tree.size:
+    if (table.num_rows, tree.height) != (tree.size, header["tree"]["height"]):
         raise Damaged("The rows of the release file do not fit its header: ask for it again.")
     needed = np.ones(tree.size, np.bool_) if consistent else tree.is_leaf  # of other nodes, noisy counts may be all
     return Estimates(
@@ -377,16 +453,30 @@ def tree_header(tree: Tree) -> dict[str, Any]:
     }
 
 
+def _stated_tree(record: Mapping[str, Any], domain: Domain) -> RegularTree | None:
+    """Return the tree that follows from a header; None where it is in the rows. Its numbers must agree."""
+    nodes, height = record["nodes"], record["height"]
+    if type(nodes) is not int or nodes < 1 or type(height) is not int or not 0 <= height < DEEPEST:
+        raise Damaged("The header of the release file does not describe a tree: ask for it again.")
+    if record["splits"] is None:
+        return None
+    splits = tuple(tuple(parts) for parts in record["splits"])
+    cuts = [n for parts in splits for n in parts]
+    if any(len(parts) != domain.dimensions for parts in splits) or any(type(n) is not int or n < 1 for n in cuts):
+        raise Damaged("The header of the release file does not describe a tree: ask for it again.")
+    if len(splits) >= DEEPEST or max(cuts, default=1) > domain.side:
+        raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
+    tree = RegularTree(domain.side, domain.dimensions, splits)
+    if max(tree.grid(tree.height)) > domain.side:
+        raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
+    if (tree.size, tree.height) != (nodes, height):
+        raise Damaged("The header of the release file states other numbers than its tree has: ask for it again.")
+    return tree
+
+
 def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
-    if record["splits"] is not None:
-        splits = tuple(tuple(parts) for parts in record["splits"])
-        cuts = [n for parts in splits for n in parts]
-        if any(len(parts) != domain.dimensions for parts in splits) or any(type(n) is not int or n < 1 for n in cuts):
-            raise Damaged("The header of the release file does not describe a tree: ask for it again.")
-        tree = RegularTree(domain.side, domain.dimensions, splits)
-        if tree.height >= DEEPEST or max(cuts, default=1) > domain.side or max(tree.grid(tree.height)) > domain.side:
-            raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
-        return tree
+    if (regular := _stated_tree(record, domain)) is not None:
+        return regular
     curve = record.get("curve")
     if curve is None:
         box = [_edge_columns(table, name, k) for k, name in enumerate(domain.names)]
