@@ -13,8 +13,11 @@ from veilmap.amounts import exact_delta, exact_epsilon, exact_number
 from veilmap.vault import Charge
 
 FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)
+UNIT = re.compile(r"one .+ \((\d{1,9}) rows at most\)", re.ASCII)
 LONGEST = 10**1000
 """What nobody's shares have for a denominator."""
+SLACK = 1e-6
+"""By how much, relatively, a price that was computed with floats may exceed an exact one: far more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,16 @@ class Privacy:
     def spent(self) -> Fraction:
         """What the charges add up to: of ε, or of ρ when the noise is Gaussian."""
         return sum((charge.epsilon + charge.rho for charge in self.ledger), Fraction(0))
+
+    @property
+    def rows_per_unit(self) -> int:
+        """The most rows that one unit has in the release; ValueError if its name does not say so."""
+        if self.unit == "one row":
+            return 1
+        stated = UNIT.fullmatch(self.unit)
+        if stated is None or int(stated[1]) < 1:
+            raise ValueError("A unit is one row, or has a stated number of rows at most.")
+        return int(stated[1])
 
     def statement(self) -> str:
         """The promise in words."""
@@ -89,6 +102,8 @@ class Privacy:
         if not isinstance(privacy.private, bool):
             raise ValueError("A release is private or not.")
         _must_be_in_budget(privacy)
+        if privacy.private:
+            _must_be_a_promise(privacy)
         return privacy
 
 
@@ -105,6 +120,19 @@ def _must_be_in_budget(privacy: Privacy) -> None:
         spent += charge.epsilon + charge.rho
         if spent > total or spent.denominator > LONGEST:
             raise ValueError("A ledger spends more than there is, or nobody can tell.")
+
+
+def _must_be_a_promise(privacy: Privacy) -> None:
+    """Check that the ledger is in one currency, and that its ρ buys no better an (ε, δ) than is stated."""
+    epsilon, delta, rho = float(privacy.epsilon), privacy.delta, privacy.rho
+    if any(charge.rho if rho is None else charge.epsilon or charge.delta for charge in privacy.ledger):
+        raise ValueError("A ledger is in epsilon or in rho.")
+    if sum((charge.delta for charge in privacy.ledger), Fraction(0)) > delta:
+        raise ValueError("A ledger spends more delta than there is.")
+    if rho is not None and not (
+        delta and float(rho) + 2 * math.sqrt(float(rho) * -math.log(delta)) <= epsilon * (1 + SLACK)
+    ):
+        raise ValueError("This rho does not buy such an epsilon and delta.")
 
 
 def _charge_to_json(charge: Charge) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
 from veilmap.estimate.whole import nonnegative_estimates
 from veilmap.method import Estimate, Noise
+from veilmap.path_costs import PathCosts, path_costs
 from veilmap.privacy import Privacy, must_be_text
 from veilmap.sample import draw
 
@@ -205,6 +207,10 @@ class Release:
             "borders": fileformat.borders_header(self.estimates.borders),
         }
 
+    def path_costs(self) -> PathCosts:
+        """Recompute what its dearest path costs, from the variances of the noise in it."""
+        return path_costs(self.privacy, Noise(self.method["noise"]), self.estimates)
+
     @cached_property
     def _answerer(self) -> Answerer:
         return Answerer(self.domain, self.estimates, self.consistent, self.gaussian)
@@ -227,7 +233,7 @@ class Release:
 
 
 def load(path: str | os.PathLike[str]) -> Release:
-    """Read a release from a file, once its checksum fits."""
+    """Read a release from a file, once its checksum fits and its noise is worth what its ledger says."""
     return release_of(path, *fileformat.read(path))
 
 
@@ -238,7 +244,7 @@ def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: p
         Estimate(method["estimate"]), Noise(method["noise"])
         shown = [method["name"], method["structure"]["name"], method["budget"]["name"]]
         must_be_text(*shown, provenance["software"], provenance["created"], *provenance.values())
-        return Release(
+        release = Release(
             domain=domain,
             method=method,
             privacy=Privacy.from_json(header["privacy"]),
@@ -247,5 +253,13 @@ def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: p
             ),
             provenance=provenance,
         )
+        costs = release.path_costs() if release.privacy.private else None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, pa.ArrowException):
         raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None
+    if costs is not None and not costs.agrees:
+        spent = "has counts without noise"
+        if math.isfinite(costs.counts):
+            charged = f"{float(costs.charged):.6g} was charged"
+            spent = f"costs {costs.currency} {costs.counts:.6g} by the noise of its counts, and {charged}"
+        raise Damaged(f"{path} cannot be as private as it says: a path {spent}. Ask its owner for the original.")
+    return release

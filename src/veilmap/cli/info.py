@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,9 +14,11 @@ from veilmap.cli.show import Format, print_csv, print_table, warn
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
+    from veilmap.path_costs import PathCosts
+    from veilmap.privacy import Privacy
     from veilmap.published import Release
 
-EXAMPLE = "Example: veilmap info roads.parquet"
+EXAMPLE = "Example: veilmap info roads.parquet --check"
 LIMITS = (
     "It says nothing exact of anyone: answers about few people are mostly noise, by design.",
     "Its error bars cover the noise, and how points lie in cells as far as that shows: less with ties or many axes.",
@@ -30,11 +32,19 @@ def info(
     key: Annotated[
         Path | None, typer.Option("--key", help="The owner's public key: say whether they signed this file.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Recompute what was spent from the noise in the file, along the path that costs most."
+        ),
+    ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """What a release promises, what was spent on what, and what it cannot do.
 
     With --key, the exit status is 2 unless the signature beside the file is the owner's.
+
+    With --check, the noise itself says what counts cost. A file that states less is refused, with exit status 2.
     """
     import veilmap as vm
 
@@ -42,7 +52,9 @@ def info(
     signed = keys.look(path, key)
     if output is not Format.TABLE:
         warn(found)
-    if output is Format.TABLE:
+    if check:
+        print_check(found, signed.statement, output)
+    elif output is Format.TABLE:
         print_info(found, path, signed.statement)
     elif output is Format.JSON:
         typer.echo(json.dumps({**found.header(), "signature": signed.statement}, indent=2, ensure_ascii=False))
@@ -94,6 +106,67 @@ def print_info(found: Release, path: Path, signed: str) -> None:
     console.print("[bold]What it cannot do[/bold]")
     for limit in LIMITS:
         console.print(f"- {limit.format(unit=privacy.unit)}", soft_wrap=True, markup=False)
+
+
+def print_check(found: Release, signed: str, output: Format) -> None:
+    """What the noise in a release says that it costs, beside what it states."""
+    privacy = found.privacy
+    costs = found.path_costs() if privacy.private else None
+    if output is Format.JSON:
+        answer = {
+            "private": privacy.private,
+            "epsilon": float(privacy.epsilon),
+            "delta": float(privacy.delta),
+            "rho": None if privacy.rho is None else float(privacy.rho),
+            "path": None if costs is None else _check_to_json(costs),
+            "verdict": _verdict(privacy, costs),
+            "signature": signed,
+        }
+        typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        return
+    rows = [] if costs is None else _check_rows(costs)
+    if output is Format.CSV:
+        print_csv(["step", "noise_variance", "price"], rows)
+        return
+    if costs is not None:
+        shown = [[step, f"{variance:.6g}" if variance != "" else "", f"{price:.6g}"] for step, variance, price in rows]
+        print_table(["on the dearest path", "noise variance", costs.currency], shown)
+    typer.echo(_verdict(privacy, costs))
+
+
+def _check_rows(costs: PathCosts) -> list[list[Any]]:
+    """Steps with the variance of their noise, if that is published, and their prices."""
+    return [
+        *([f"count on level {level}", variance, price] for level, variance, price in costs.levels),
+        *([f"{c.what} ({c.mechanism})", "", float(c.epsilon + c.rho)] for c in costs.other),
+        ["sum", "", costs.total],
+        [f"stated {costs.currency}", "", float(costs.budget)],
+    ]
+
+
+def _check_to_json(costs: PathCosts) -> dict[str, Any]:
+    return {
+        "currency": costs.currency,
+        "counts": [{"level": n, "noise_variance": variance, "price": price} for n, variance, price in costs.levels],
+        "other": [{"what": c.what, "mechanism": c.mechanism, "price": float(c.epsilon + c.rho)} for c in costs.other],
+        "sum_of_counts": costs.counts,
+        "charged_for_counts": float(costs.charged),
+        "sum": costs.total,
+        "stated": float(costs.budget),
+        "agrees": costs.agrees,
+    }
+
+
+def _verdict(privacy: Privacy, costs: PathCosts | None) -> str:
+    if costs is None:
+        return "This release is not private, and says so: there is no promise to check."
+    rho = f"rho {float(costs.budget):.6g}, for " if costs.currency == "rho" else ""
+    delta = f" and delta {float(privacy.delta):g}" if privacy.delta else ""
+    return (
+        f"The noise agrees with the promise: along no path do prices add up to more than is stated, "
+        f"{rho}epsilon {float(privacy.epsilon):g}{delta}, for {privacy.unit}. Prices of counts were recomputed from "
+        f"their noise; other prices are the ledger's word."
+    )
 
 
 def _further(found: Release) -> str:

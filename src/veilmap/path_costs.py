@@ -1,0 +1,104 @@
+"""What the counts of a release cost along its paths, recomputed from the variances of their noise.
+
+A unit is in one node of a level, so what a unit loses by counts is the sum of their prices along one path from the root
+to a leaf: the price of a count follows from the variance of its noise, which every release publishes. What else was
+paid for (medians, splits, roughness, calibration) leaves no noise behind, and is taken from the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilmap.estimate import Estimates
+from veilmap.method import Noise
+from veilmap.privacy import SLACK, Privacy
+from veilmap.vault import Charge
+
+Floats = NDArray[np.float64]
+
+NODE_COUNTS = "counts of level ", "counts of the leaves", "counts of nodes"
+"""How charges for the published counts begin (docs/format.md)."""
+SMALL, LARGE = 1 / 64, 4.0
+"""Parameters of the discrete Gaussian between which its variance has no simple form."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathCosts:
+    """The dearest path of a release, beside what its ledger says."""
+
+    currency: str  # epsilon or rho
+    levels: tuple[tuple[int, float, float], ...]  # counted nodes of the dearest path: level, noise variance, price
+    charged: Fraction  # by the ledger, for counts of nodes
+    other: tuple[Charge, ...]  # charges for anything else
+    budget: Fraction  # that is stated
+
+    @property
+    def counts(self) -> float:
+        """Sum of the prices along the dearest path."""
+        return float(sum(price for _, _, price in self.levels))
+
+    @property
+    def total(self) -> float:
+        """The same with all other charges."""
+        return self.counts + float(sum((charge.epsilon + charge.rho for charge in self.other), Fraction(0)))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether counts cost no more than was charged for them; that this is within the budget, ``Privacy`` checks."""
+        return self.counts <= float(self.charged) * (1 + SLACK)
+
+
+def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
+    """Recompute what the dearest path from the root to a leaf costs."""
+    tree, price = nodes.tree, count_prices(nodes.noise_variance, noise, privacy.rows_per_unit)
+    cost = price.copy()
+    for level in range(1, tree.height + 1):
+        here = tree.level(level)
+        cost[here] += cost[tree.parent[here]]
+    node, path = int(np.argmax(cost)), []
+    while node >= 0:
+        path.append(node)
+        node = int(tree.parent[node])
+    counted = [node for node in reversed(path) if np.isfinite(nodes.noise_variance[node])]
+    is_count = [c.mechanism == noise.value and c.what.startswith(NODE_COUNTS) for c in privacy.ledger]
+    charges = list(zip(privacy.ledger, is_count, strict=True))
+    return PathCosts(
+        currency="epsilon" if privacy.rho is None else "rho",
+        levels=tuple((int(tree.node_level[v]), float(nodes.noise_variance[v]), float(price[v])) for v in counted),
+        charged=sum((charge.epsilon + charge.rho for charge, count in charges if count), Fraction(0)),
+        other=tuple(charge for charge, count in charges if not count),
+        budget=privacy.epsilon if privacy.rho is None else privacy.rho,
+    )
+
+
+def count_prices(variance: Floats, noise: Noise, rows: int) -> Floats:
+    """Compute the price of each count: an ε or, of Gaussian noise, a ρ. It is 0 where nothing was counted.
+
+    Discrete Laplace noise of scale 1/e has the variance 1 / (2 sinh²(e / 2)), and costs e for each row of a unit. The
+    discrete Gaussian of parameter σ² costs rows² / (2 σ²).
+    """
+    with np.errstate(divide="ignore"):
+        if noise is Noise.DISCRETE_GAUSSIAN:
+            return np.asarray(rows**2 / (2 * _gaussian_parameter(variance)))
+        return np.asarray(rows * 2 * np.arcsinh(np.sqrt(0.5 / variance)))
+
+
+def _gaussian_parameter(variance: Floats) -> Floats:
+    """Invert ``gaussian_variance`` of the vault: σ² is the variance itself unless it is small."""
+    parameter, known = _small_gaussians()
+    between = np.exp(np.interp(np.log(np.clip(variance, known[0], known[-1])), np.log(known), np.log(parameter)))
+    below = -0.5 / np.log(np.minimum(variance, known[0]) / 2)  # there, the variance is 2 exp(-1 / (2 σ²))
+    return np.where(variance >= LARGE, variance, np.where(variance < known[0], below, between))
+
+
+@cache
+def _small_gaussians() -> tuple[Floats, Floats]:
+    """Parameters in a row, and the variances that they make."""
+    parameter, z = np.geomspace(SMALL, LARGE, 1 << 13), np.arange(1, 40)
+    weight = np.exp(-(z**2) / (2 * parameter[:, None]))
+    return parameter, 2 * (z**2 * weight).sum(axis=1) / (1 + 2 * weight.sum(axis=1))
