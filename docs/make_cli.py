@@ -19,7 +19,7 @@ TOP = """\
 Everything here is also printed by `veilmap --help` and `veilmap COMMAND --help`.
 
 A command that succeeds ends with exit status 0. Bad input ends with exit status 2, and standard error says why.
-Files are written beside their place and then moved there, so that nothing half-written is left behind.
+Files are put in their place once they are complete, so that nothing half-written is left there.
 """
 
 

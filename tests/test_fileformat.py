@@ -494,6 +494,24 @@ def test_where_there_are_no_unnamed_files_saving_works_the_same(tmp_path, monkey
     assert vm.load(tmp_path / "r.parquet").height == 1
 
 
+PACKED = {
+    "a curve of few cells": (2, vm.Method(structure=HilbertR(8, order=1))),
+    "an empty grid in space": (3, vm.Method(structure=vm.UniformGrid(cells=40), budget=vm.Levels(("1/50", "49/50")))),
+    "an empty quadtree": (2, vm.Method(structure=vm.Quadtree(7))),
+}
+
+
+@pytest.mark.parametrize(("axes", "method"), PACKED.values(), ids=PACKED)
+def test_files_that_pack_well_are_read(axes, method, tmp_path):
+    """Nobody is there, and there is next to no noise: many nodes for each byte."""
+    domain = vm.Domain({f"a{k}": (0, 1) for k in range(axes)})
+    release = vm.release(np.zeros((0, axes)), domain, 100, method)
+    release.save(tmp_path / "r.parquet")
+    loaded, size = vm.load(tmp_path / "r.parquet"), (tmp_path / "r.parquet").stat().st_size
+    assert loaded.estimates.tree.size == release.estimates.tree.size
+    assert (release.estimates.tree.size > 2 * size) == (method.structure != vm.Quadtree(7))
+
+
 EXTRA = {
     "text": lambda n: pa.array(["x" * 50] * n),
     "numbers": lambda n: pa.array(np.arange(n) * 1.5),

@@ -642,7 +642,7 @@ def forged(made: vm.Release, count: float, variance: float) -> vm.Release:
     leaf = np.arange(len(estimates.noisy_count)) == np.flatnonzero(estimates.tree.is_leaf)[0]
     changed = replace(
         estimates,
-        noisy_count=np.where(leaf, count, estimates.noisy_count),
+        noisy_count=np.where(leaf, int(count), estimates.noisy_count),
         noise_variance=np.where(leaf, variance, estimates.noise_variance),
     )
     return replace(made, estimates=changed)

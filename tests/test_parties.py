@@ -615,6 +615,7 @@ def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
     other = Rule.of(OTHERS["domain"].domain, (1, 2))
     good = MET[1][1]
     curve = vm.release(np.zeros((5, 2)), BOARD, 1, "hilbert-r", height=2)
+    private = replace(RIGHT.release, privacy=replace(RIGHT.release.privacy, private=True))
     return {
         "nothing": (b"", NO_RELEASE),
         "garbage": (b"PAR1" + bytes(range(256)), NO_RELEASE),
@@ -626,12 +627,22 @@ def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
         "another domain": (to_bytes(open_board(5, 1, other).release, folder), "another domain than agreed"),
         "overlapping boxes": (to_bytes(curve, folder), "another epsilon, method or promise than agreed"),
         "absurd counts": (to_bytes(forged(RIGHT.release, 2.0**40, 1.0), folder), "none of them absurd"),
+        "too little noise": (to_bytes(forged(private, 1, 1e-3), folder), NO_RELEASE),
     }
 
 
 @pytest.mark.parametrize(
     "name",
-    ["nothing", "garbage", "cut short", "a byte changed", "another domain", "overlapping boxes", "absurd counts"],
+    [
+        "nothing",
+        "garbage",
+        "cut short",
+        "a byte changed",
+        "another domain",
+        "overlapping boxes",
+        "absurd counts",
+        "too little noise",
+    ],
 )
 def test_what_is_no_release_for_matching_is_refused(name: str, tmp_path: Path) -> None:
     data, sentence = releases(tmp_path)[name]
