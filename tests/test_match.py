@@ -631,7 +631,7 @@ def test_a_method_composed_by_hand_is_counted_at_its_leaves_too() -> None:
 def test_a_release_with_absurd_counts_is_refused() -> None:
     rule = Rule.of(PEOPLE, (2, 5))
     side = open_side(people(20), rule, 1, leaves_only("quad-baseline", 1, rule, 1, None))
-    for count, variance in ((MOST_SLOTS, 1.0), (1, np.inf)):
+    for count, variance in ((MOST_SLOTS, 1.0), (MOST_SLOTS, 5e-324), (1, np.inf)):
         with pytest.raises(BadInput, match="none of them absurd"):
             read_blocks(forged(side.release, count, variance), rule)
 

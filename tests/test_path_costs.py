@@ -107,11 +107,14 @@ def test_one_count_that_costs_a_hundredth_too_much_is_refused(make: Make, tmp_pa
 
 
 @pytest.mark.parametrize("where", ["everywhere", "at one leaf"])
+@pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_a_private_file_with_counts_without_noise_is_refused(noise: str, where: str, tmp_path: Path) -> None:
+def test_a_private_file_with_counts_without_noise_is_refused(
+    noise: str, zero: float, where: str, tmp_path: Path
+) -> None:
     release = usual("quad-opt", noise, False)()
     variance = release.estimates.noise_variance.copy()
-    variance[slice(None) if where == "everywhere" else -1] = 0
+    variance[slice(None) if where == "everywhere" else -1] = zero
     exact = replace(release, estimates=replace(release.estimates, noise_variance=variance))
     exact.save(tmp_path / "r.parquet")
     with pytest.raises(Damaged, match=r"cannot be as private as it says: .* has counts without noise"):
@@ -177,6 +180,7 @@ def test_prices_follow_from_variances(rows: int) -> None:
         variance = np.array([price.variance(part) for part in parts])
         np.testing.assert_allclose(count_prices(variance, kind, rows), np.array(parts, float), rtol=2e-7)
         assert count_prices(np.array([np.inf, 0.0]), kind, rows).tolist() == [0, np.inf]
+        assert count_prices(np.array([5e-324]), kind, rows)[0] > 300 * rows
 
 
 # --- the command line -------------------------------------------------------------------------------------------

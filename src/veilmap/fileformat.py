@@ -393,7 +393,7 @@ def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain, c
     return Estimates(
         tree,
         pc.fill_null(table["noisy_count"], 0).to_numpy().astype(np.int64),
-        _numbers(table["noise_variance"], np.inf, 0, MOST_VARIANCE),
+        np.abs(_numbers(table["noise_variance"], np.inf, 0, MOST_VARIANCE)),  # a negative zero is no variance
         _numbers(table["estimate"], np.nan, -MOST_NUMBER, MOST_NUMBER, needed),
         _numbers(table["subtree_variance"], np.inf, 0, MOST_VARIANCE, needed),
         _slopes(table, domain, tree),

@@ -82,7 +82,7 @@ def count_prices(variance: Floats, noise: Noise, rows: int) -> Floats:
     Discrete Laplace noise of scale 1/e has the variance 1 / (2 sinh²(e / 2)), and costs e for each row of a unit. The
     discrete Gaussian of parameter σ² costs rows² / (2 σ²).
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         if noise is Noise.DISCRETE_GAUSSIAN:
             return np.asarray(rows**2 / (2 * _gaussian_parameter(variance)))
         return np.asarray(rows * 2 * np.arcsinh(np.sqrt(0.5 / variance)))

@@ -126,7 +126,7 @@ def read_blocks(made: Release, rule: Rule) -> Blocks:
 
 def noise_scales(made: Release, leaf: Ints) -> Floats:
     """Return the scale of each leaf's discrete Laplace noise: 1 over the epsilon spent on its count."""
-    with np.errstate(divide="ignore"):  # an infinite variance has an infinite scale
+    with np.errstate(divide="ignore", over="ignore"):  # an infinite variance has an infinite scale
         scales: Floats = 0.5 / np.arcsinh(np.sqrt(0.5 / made.estimates.noise_variance[leaf]))
     return scales
 
