@@ -163,7 +163,14 @@ def test_every_test_that_a_page_names_is_there(path: Path) -> None:
         assert test in names_in(ROOT / file), f"{file}::{test}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_every_test_of_the_threat_model_is_there() -> None:
+    named = re.findall(r"`(test_\w+\.py)::(\w+)`", (ROOT / "SECURITY.md").read_text())
+    assert len(named) > 20
+    for file, test in named:
+        assert test in names_in(ROOT / "tests" / file), f"{file}::{test}"
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "SECURITY.md"], ids=lambda p: p.stem)
 def test_links_of_a_page_lead_somewhere(path: Path) -> None:
     for link in re.findall(r"\]\(([\w/.-]+)\)", path.read_text()):
         assert (path.parent / link).exists(), link

@@ -501,3 +501,12 @@ def test_a_yardstick_says_everywhere_that_it_is_not_private(run, trips, tmp_path
         assert "NOT PRIVATE" in "".join(map(str, run(*asked, "--format", output)))
     said = "".join(map(str, run("info", out)))
     assert "nothing exact of anyone" not in said
+
+
+def test_a_release_that_looks_empty_is_said_to_by_its_noisy_total(run, tmp_path):
+    domain = ("--domain", "lon=0:10,lat=40:60", "--epsilon", "1", "--method", "quad-opt", "--height", "3")
+    for name, rows, empty in (("commas", "1;47,5\n" * 3000, True), ("points", "1;47.5\n" * 3000, False)):
+        (tmp_path / f"{name}.csv").write_text("lon;lat\n" + rows)
+        status, out, _ = run("release", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}.parquet", *domain)
+        assert status == 0
+        assert ("The release looks empty: its estimated total is within the noise of 0" in out) == empty
