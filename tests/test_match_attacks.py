@@ -252,7 +252,7 @@ def test_honest_parties_are_never_refused(
 @pytest.mark.parametrize("scale", [0.02, 0.5, 1.0, 14.0, 500.0])
 def test_noise_exceeds_what_is_allowed_for_it_less_than_once_in_ten_thousand_million(leaves: int, scale: float) -> None:
     """By the Chernoff bound, with the moments of the discrete Laplace noise itself where it is above 0."""
-    allowed = scale * (math.sqrt(leaves) + math.sqrt(limits.TAIL)) ** 2
+    allowed = scale * (math.sqrt(leaves) + math.sqrt(limits.NOISE_TAIL_EXPONENT)) ** 2
     q = math.exp(-1 / scale)
     chances = []
     for tilt in np.linspace(0.001, 0.999, 999) / scale:

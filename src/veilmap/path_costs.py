@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from veilmap.estimate import Estimates
 from veilmap.method import Noise
-from veilmap.privacy import SLACK, Privacy
+from veilmap.privacy import RELATIVE_TOLERANCE, Privacy
 from veilmap.vault import Charge
 
 Floats = NDArray[np.float64]
 
 NODE_COUNTS = "counts of level ", "counts of the leaves", "counts of nodes"
 """How charges for the published counts begin (docs/format.md)."""
-SMALL, LARGE = 1 / 64, 4.0
+SMALLEST_TABULATED, LARGEST_TABULATED = 1 / 64, 4.0
 """Parameters of the discrete Gaussian between which its variance has no simple form."""
 
 
@@ -50,7 +50,7 @@ class PathCosts:
     @property
     def agrees(self) -> bool:
         """Whether counts cost no more than was charged for them; that this is within the budget, ``Privacy`` checks."""
-        return self.counts <= float(self.charged) * (1 + SLACK)
+        return self.counts <= float(self.charged) * (1 + RELATIVE_TOLERANCE)
 
 
 def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
@@ -93,12 +93,12 @@ def _gaussian_parameter(variance: Floats) -> Floats:
     parameter, known = _small_gaussians()
     between = np.exp(np.interp(np.log(np.clip(variance, known[0], known[-1])), np.log(known), np.log(parameter)))
     below = -0.5 / np.log(np.minimum(variance, known[0]) / 2)  # there, the variance is 2 exp(-1 / (2 σ²))
-    return np.where(variance >= LARGE, variance, np.where(variance < known[0], below, between))
+    return np.where(variance >= LARGEST_TABULATED, variance, np.where(variance < known[0], below, between))
 
 
 @cache
 def _small_gaussians() -> tuple[Floats, Floats]:
     """Parameters in a row, and the variances that they make."""
-    parameter, z = np.geomspace(SMALL, LARGE, 1 << 13), np.arange(1, 40)
+    parameter, z = np.geomspace(SMALLEST_TABULATED, LARGEST_TABULATED, 1 << 13), np.arange(1, 40)
     weight = np.exp(-(z**2) / (2 * parameter[:, None]))
     return parameter, 2 * (z**2 * weight).sum(axis=1) / (1 + 2 * weight.sum(axis=1))

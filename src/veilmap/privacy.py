@@ -16,7 +16,7 @@ FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)
 UNIT = re.compile(r"one .+ \((\d{1,9}) rows at most\)", re.ASCII)
 LONGEST = 10**1000
 """What nobody's shares have for a denominator."""
-SLACK = 1e-6
+RELATIVE_TOLERANCE = 1e-6
 """By how much, relatively, a price that was computed with floats may exceed an exact one: far more than rounding."""
 
 
@@ -130,7 +130,7 @@ def _must_be_a_promise(privacy: Privacy) -> None:
     if sum((charge.delta for charge in privacy.ledger), Fraction(0)) > delta:
         raise ValueError("A ledger spends more delta than there is.")
     if rho is not None and not (
-        delta and float(rho) + 2 * math.sqrt(float(rho) * -math.log(delta)) <= epsilon * (1 + SLACK)
+        delta and float(rho) + 2 * math.sqrt(float(rho) * -math.log(delta)) <= epsilon * (1 + RELATIVE_TOLERANCE)
     ):
         raise ValueError("This rho does not buy such an epsilon and delta.")
 

@@ -20,14 +20,14 @@ from veilmap.structures import CellTree, KdTree
 
 Floats = NDArray[np.float64]
 
-TAIL = 25.0
+NOISE_TAIL_EXPONENT = 25.0
 """Noise exceeds what is allowed for it with probability e^-25 = 1.4e-11."""
 FEWEST_LEAVES = 256
 """Leaves per 2^axes of a tree that grows by noise alone. Measured: honest trees need at most 41 % of the limit."""
 BYTES_BESIDE, BYTES_PER_NODE = 1 << 17, 512
 """Of a release file: header and footer; and a node, which takes 150 to 250 bytes before it is compressed."""
 MOST_BYTES = 1 << 30
-CLOSE = 1 + 1e-9  # numbers that were rounded on their way through a file
+ROUNDING_FACTOR = 1 + 1e-9  # numbers that were rounded on their way through a file
 
 
 def most_leaves(side: Side) -> int:
@@ -53,11 +53,11 @@ def most_slots(side: Side, made: Release, blocks: Blocks, rule: Rule) -> int:
     """Return how many slots the boxes of an honest release have at most: for rows, for losses, and for noise.
 
     The noise of a leaf, where it is above 0, is at most its scale times an exponential random number. For scales b_i
-    with sum s and maximum m, the Chernoff bound of their sum is (sqrt(s) + sqrt(m TAIL))^2.
+    with sum s and maximum m, the Chernoff bound of their sum is (sqrt(s) + sqrt(m NOISE_TAIL_EXPONENT))^2.
     """
     scales = noise_scales(made, blocks.leaf)
     spare = spare_slots(scales, made.estimates.noisy_count[blocks.leaf], rule)
-    noise = (np.sqrt(scales.sum()) + np.sqrt(scales.max(initial=0) * TAIL)) ** 2
+    noise = (np.sqrt(scales.sum()) + np.sqrt(scales.max(initial=0) * NOISE_TAIL_EXPONENT)) ** 2
     return int(side.rows + spare.sum() + np.ceil(noise))
 
 
@@ -110,6 +110,10 @@ def _must_have_its_noise(side: Side, scales: Floats) -> None:
     least = 1 / float(side.release.privacy.epsilon)
     fixed = Method.from_json(side.release.method).structure.nodes(side.release.domain.dimensions) is not None
     own = noise_scales(side.release, side.blocks.leaf).max(initial=least)
-    many = scales.max(initial=0) > own * CLOSE if fixed else scales.sum() > most_leaves(side) * least * CLOSE
-    if many or scales.min(initial=least) * CLOSE < least:
+    many = (
+        scales.max(initial=0) > own * ROUNDING_FACTOR
+        if fixed
+        else scales.sum() > most_leaves(side) * least * ROUNDING_FACTOR
+    )
+    if many or scales.min(initial=least) * ROUNDING_FACTOR < least:
         raise BadInput("The noise of the other party's release is not that of the agreed epsilon: it is refused.")
