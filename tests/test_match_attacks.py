@@ -171,13 +171,16 @@ INVENTED: dict[str, tuple[Callable[[], vm.Release], str]] = {
         "and {most} are the most that the agreed 12 rows allow",
     ),
     "much noise": (lambda: forged(VICTIM.release, 1, 1e6), "The noise of the other party's release is not that"),
-    "little noise": (lambda: forged(VICTIM.release, 1, 1e-3), "The noise of the other party's release is not that"),
+    "little noise": (lambda: forged(VICTIM.release, 1, 1e-3), "is not a sound release"),
     "another epsilon": (
         lambda: vm.release(np.zeros((0, 2)), SQUARE, 1, QUARTERS),
         "another epsilon, method or promise than agreed",
     ),
     "not private": (lambda: other_promise(private=False), "another epsilon, method or promise than agreed"),
-    "another unit": (lambda: other_promise(unit="one person (id)"), "another epsilon, method or promise than agreed"),
+    "another unit": (
+        lambda: other_promise(unit="one person (1 rows at most)"),
+        "another epsilon, method or promise than agreed",
+    ),
     "another method": (
         lambda: vm.release(np.zeros((0, 2)), SQUARE, 2, leaves_only("kd-standard", 1, EXACT, 2, None)),
         "another epsilon, method or promise than agreed",

@@ -608,7 +608,7 @@ def test_a_left_party_whose_lists_fail_says_why(monkeypatch: pytest.MonkeyPatch)
     refused(right, "The other party has gone")
 
 
-NO_RELEASE = "What the other party sent is not a whole release of this version of veilmap."
+NO_RELEASE = "What the other party sent is not a sound release of this version of veilmap."
 
 
 def releases(folder: Path) -> dict[str, tuple[bytes, str]]:

@@ -359,4 +359,4 @@ def _from_bytes(data: bytes) -> Release:
         try:
             return load(path)
         except VeilmapError:
-            raise BadInput("What the other party sent is not a whole release of this version of veilmap.") from None
+            raise BadInput("What the other party sent is not a sound release of this version of veilmap.") from None
