@@ -32,7 +32,7 @@ def main() -> None:
         out = atheris.Mutate(data, most) if seed % 8 == 0 else mutated(data, seed)
         return out if len(out) <= most else data
 
-    confine([], [".fuzz", str(scratch())])  # no other file may be opened, and no connection made
+    confine([], [".fuzz", str(scratch().parent)])  # no other file may be opened, and no connection made
     extra = {"custom_mutator": of_json} if chosen.is_json else {}
     atheris.Setup([sys.argv[0], folder, *options], chosen.run, **extra)
     atheris.Fuzz()

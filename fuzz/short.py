@@ -18,7 +18,7 @@ def main(name: str, rounds: int) -> None:
     usual = chosen.inputs()
     for data in usual:
         chosen.run(data)
-    confine([], [str(folder())])
+    confine([], [str(folder().parent)])
     for _ in range(rounds):
         data = bytearray(chance.choice(usual))
         if chosen.is_json:

@@ -229,6 +229,7 @@ def test_one_record_of_declared_types_changes_one_row(
 @settings(max_examples=30)
 @given(st.lists(untidy, max_size=6), untidy, anywhere)
 @example([], Record(0.5, 0.5, 0.5, "half"), 3)
+@example([], Record(0.5, 10**400, 10**400, "huge"), 3)
 @example([], Record("north", "here", 7, HOSTILE_NAMES[0]), 0)
 def test_one_record_of_any_types_changes_one_row(
     folder: Path, kind: str, records: list[Record], record: Record, place: int

@@ -109,6 +109,6 @@ def _id(value: Any) -> str | None:
     """Text as it is and numbers as they are written; nothing else is an id."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode() or None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return None
-    return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
