@@ -384,6 +384,11 @@ def test_one_row_per_unit_is_not_stated_for_nothing(trips: Ledger) -> None:
     ):
         with pytest.raises(vm.BadInput, match="protects a row whoever has it: leave one_row_per_unit"):
             use()
+    for word in ("no", "false", 1, [0]):
+        with pytest.raises(vm.BadInput, match="one_row_per_unit is True or False, a statement of the owner's"):
+            trips.charge("trips", 0.1, what="a median", one_row_per_unit=word)  # type: ignore[arg-type]
+    with pytest.raises(vm.BadInput, match="A column of rows is less than a driver_id"):
+        trips.add_unit_column("trips", "Rows")
     assert trips.history() == ()
 
 

@@ -59,6 +59,14 @@ def test_what_is_no_formula_is_as_it_was(value):
     assert safe_cell(value) is value or safe_cell(value) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("a;=1+1", "a;'=1+1"), ("a; @x;-y", "a; '@x;'-y"), ("=a;=b", "'=a;'=b"), ("a\t+1", "a\t'+1"), ("a;b=1", "a;b=1")],
+)
+def test_no_formula_begins_where_another_program_ends_a_cell(text, written):
+    assert safe_cell(text) == written
+
+
 @given(st.lists(st.text(), min_size=1, max_size=4))
 def test_whatever_a_text_is_no_cell_of_a_row_begins_as_a_formula(texts):
     """Also when a text has line breaks and quotes: rows and cells are those that were written."""

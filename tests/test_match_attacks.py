@@ -171,6 +171,7 @@ INVENTED: dict[str, tuple[Callable[[], vm.Release], str]] = {
         "and {most} are the most that the agreed 12 rows allow",
     ),
     "much noise": (lambda: forged(VICTIM.release, 1, 1e6), "The noise of the other party's release is not that"),
+    "counts far below 0": (lambda: forged(VICTIM.release, -10_000_000), "has counts that no noise makes"),
     "little noise": (lambda: forged(VICTIM.release, 1, 1e-3), "is not a sound release"),
     "another epsilon": (
         lambda: vm.release(np.zeros((0, 2)), SQUARE, 1, QUARTERS),

@@ -205,6 +205,10 @@ class Ledger:
             account = _account(db, dataset)
             if account.unit == ROW:
                 raise BadInput(f"The budget of {account.name} protects a row, which no column names: leave it so.")
+            if name.lower() in (ROW, "rows"):
+                raise BadInput(
+                    f"A column of rows is less than a {account.unit}: name the column that tells them apart."
+                )
             if name not in account.unit_columns:
                 db.execute(UNIT_COLUMNS)
                 db.execute("INSERT INTO unit_columns VALUES (?, ?, ?)", (account.name, name, _now()))
@@ -361,6 +365,8 @@ def fraction_text(amount: Fraction) -> str:
 
 def must_need_the_statement(one_row_per_unit: bool, unit: object) -> None:
     """Refuse a statement of one row per unit for work that protects units however many rows they have."""
+    if type(one_row_per_unit) is not bool:
+        raise BadInput(f"one_row_per_unit is True or False, a statement of the owner's; got {one_row_per_unit!r}.")
     if one_row_per_unit and unit is not None:
         raise BadInput(
             "one_row_per_unit=True (--one-row-per-unit) is for work without a unit, and this has one: "

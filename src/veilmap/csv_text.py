@@ -12,6 +12,8 @@ from typing import Any
 
 FORMULA_STARTS = frozenset("=+-@＝＋－＠")  # the last four as East Asian keyboards write them
 LEADING_CONTROLS = ("\t", "\r", "\n")
+AFTER_SEPARATOR = re.compile(r"(;\s*|(?<=\S)\t\s*)(?=[=+\-@＝＋－＠])")
+"""Where a formula would begin if a program took a semicolon or a tab for the end of a cell."""
 NUMBER = r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?"
 NUMBERS = re.compile(rf"{NUMBER}(,{NUMBER})*", re.ASCII)
 
@@ -27,6 +29,7 @@ def safe_cell(value: Any) -> Any:
     text = value.replace("\r\n", "\n").replace("\r", "\n")
     first = next((c for c in text if c.isprintable() and not c.isspace()), "")  # readers may drop what comes before
     runs = first in FORMULA_STARTS or text.startswith(LEADING_CONTROLS)
+    text = AFTER_SEPARATOR.sub(r"\1'", text)
     return f"'{text}" if runs and not NUMBERS.fullmatch(text) else text
 
 

@@ -205,7 +205,7 @@ def _named_unit(unit: object) -> tuple[str | None, object]:
         name, ids = next(iter(unit.items())) if len(unit) == 1 else (None, None)
         if not isinstance(name, str) or ids is None or isinstance(ids, str):
             raise BadInput("Ids with a name are one pair, like unit={'driver_id': ids}; a column is unit='driver_id'.")
-    if name is not None and not name.isprintable():
+    if name is not None and not (name.isprintable() and name.strip()):
         raise BadInput(f"The name of a unit is printed in the promise, got {name!r}: rename the column.")
     return name, ids
 

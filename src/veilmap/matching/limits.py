@@ -85,7 +85,13 @@ def must_be_as_agreed(side: Side, other: Release, rule: Rule) -> Blocks:
             f"The other party's release has {leaves:,} leaves, and {most_leaves(side):,} are the most that the agreed "
             f"method and {side.rows:,} rows allow: it is refused."
         )
-    _must_have_its_noise(side, noise_scales(other, blocks.leaf))
+    scales = noise_scales(other, blocks.leaf)
+    _must_have_its_noise(side, scales)
+    lowest = -scales * (NOISE_TAIL_EXPONENT + np.log(max(len(scales), 1)))  # of noise alone, in any leaf
+    if np.any(other.estimates.noisy_count[blocks.leaf] < lowest):
+        raise BadInput(
+            "The other party's release has counts that no noise makes, which would buy spare slots: it is refused."
+        )
     slots, most = int(blocks.slots.sum()), most_slots(side, other, blocks, rule)
     if slots > most:
         raise BadInput(
