@@ -55,15 +55,18 @@ def read_table(path: str, layer: str | None) -> Table:
 
 
 def limit_resources() -> None:
-    """Bound what this process may take, and leave no image of its memory behind; where the system knows limits."""
-    with suppress(ImportError):
+    """Bound what this process may take, and leave no image of its memory behind; Windows has no such limits."""
+    try:
         import resource
-
-        with open("/proc/self/statm", "rb") as file:
-            now = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + MOST_MEMORY, now + MOST_MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except ImportError:
+        return
+    limits = {resource.RLIMIT_CPU: MOST_SECONDS, resource.RLIMIT_CORE: 0}
+    with suppress(FileNotFoundError), open("/proc/self/statm", "rb") as file:  # only Linux says what is taken now
+        limits[resource.RLIMIT_AS] = int(file.read().split()[0]) * resource.getpagesize() + MOST_MEMORY
+    for kind, most in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (bound, bound))
 
 
 def _from_gdal(path: str, layer: str | None) -> Table:
