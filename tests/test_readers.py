@@ -487,16 +487,67 @@ def test_a_confined_process_opens_no_other_file_and_no_connection(bait: Bait) ->
     assert done.stdout.split("\n") == ["the zones", *["refused"] * 5, ""]
 
 
-def test_a_file_of_zones_that_takes_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "fits"), [(1 << 10, True), (1 << 23, False)])
+def test_a_file_of_zones_that_takes_too_much_is_refused(tmp_path: Path, rows: int, fits: bool) -> None:
     pytest.importorskip("geopandas", reason="geopandas is not installed")
     from veilmap.zonefiles import read_zones
 
     path = tmp_path / "bomb.parquet"
-    one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1 << 23, np.int32)), ["x" * (1 << 10)])
-    pq.write_table(pa.table({"geometry": pa.nulls(1 << 23, pa.binary()), "name": one}), path)
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), ["x" * (1 << 10)])
+    geometry = {"encoding": "WKB", "geometry_types": []}
+    about = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geometry}}
+    table = pa.table({"geometry": pa.nulls(rows, pa.binary()), "name": names})
+    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:  # so that texts are read, not numbers
+        writer.write_table(table)
+        writer.add_key_value_metadata({"geo": json.dumps(about)})
     assert path.stat().st_size < 1 << 20
-    with pytest.raises(UnreadableInput, match=r"No zones can be read from .* takes more than 4 GiB of memory or 5"):
+    if fits:
+        assert len(read_zones(path)) == rows
+        return
+    with pytest.raises(UnreadableInput, match=r"No zones can be read from .* takes more than 2 GiB of memory or 5"):
         read_zones(path)
+
+
+SPELT_OUT = (
+    'GEOGCRS["x",DATUM["unknown",ELLIPSOID["WGS 84",6378137,298.257223563]],CS[ellipsoidal,2],AXIS["lat",north],'
+    'AXIS["lon",east],ANGLEUNIT["degree",0.0174532925199433]{}]'
+)
+GRID = 'REMARK["PROJ CRS string: +proj=longlat +nadgrids={} +type=crs"]'
+
+
+@pytest.mark.parametrize("remark", ["", "," + GRID], ids=["spelt out", "with a grid"])
+def test_a_reference_system_that_a_file_spells_out_stays_in_its_process(tmp_path: Path, remark: str) -> None:
+    """PROJ would open what it names, and the process that counts may open anything."""
+    pytest.importorskip("geopandas", reason="geopandas is not installed")
+    from veilmap.zonefiles import read_zones
+
+    crs = SPELT_OUT.format(remark.format("/etc/passwd"))
+    square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
+    features = [{"type": "Feature", "id": "DE1", "properties": {"n": 1}, "geometry": square}]
+    named = {"type": "name", "properties": {"name": crs}}
+    path = tmp_path / "zones.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "crs": named, "features": features}))
+    found = read_zones(path)
+    assert found.crs.to_authority() == ("OGC", "CRS84")
+    assert found.geometry.total_bounds.tolist() == pytest.approx([0, 0, 1, 1], abs=1e-6)
+    assert list(found["id"]) == ["DE1"]
+
+
+def test_zones_with_a_second_geometry_are_read(tmp_path: Path) -> None:
+    from veilmap.zonefiles import read_zones
+
+    frame = as_geoframe(PEOPLE)
+    frame.assign(more=frame.geometry).to_parquet(tmp_path / "z.parquet")
+    assert list(read_zones(tmp_path / "z.parquet").columns) == ["who", "name", "geometry"]
+
+
+def test_drivers_that_the_owner_has_switched_off_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.gpkg"
+    as_geoframe(PEOPLE).to_file(path)
+    listed = pytest.importorskip("pyogrio").list_drivers()
+    monkeypatch.setattr("pyogrio.list_drivers", lambda: {name: how for name, how in listed.items() if name != "DXF"})
+    monkeypatch.setenv("GDAL_SKIP", "DXF")
+    assert rows_of(str(path)).total() == len(PEOPLE)
 
 
 # Types that someone guesses
@@ -509,7 +560,10 @@ def test_a_query_does_not_guess_types(tmp_path: Path) -> None:
     path = Path(write_text(tmp_path / "p.csv", rows, ","))
     (tmp_path / "p.json").write_text(json.dumps([row._asdict() for row in rows]))
     duckdb.sql(f"CREATE OR REPLACE VIEW hidden AS FROM '{path}'")
-    for source in (f"'{path}'", f"read_csv('{path}', all_varchar = true)", f"'{tmp_path / 'p.json'}'", "hidden"):
+    many = " UNION ALL ".join(["FROM hidden"] * 40)
+    sources = [f"'{path}'", f"read_csv('{path}', all_varchar = true)", f"'{tmp_path / 'p.json'}'", "hidden"]
+    sources += [f"({many})", "(FROM range(3) JOIN hidden ON true)", "(WITH t AS MATERIALIZED (FROM hidden) FROM t)"]
+    for source in sources:
         with pytest.raises(UnreadableInput, match="whose types DuckDB guesses from its rows: give the file itself"):
             open_points(duckdb.sql(f"SELECT x, y, who FROM {source} WHERE x IS NOT NULL"), DOMAIN, "who")  # noqa: S608
     with pytest.raises(UnreadableInput, match="whose types DuckDB guesses"):
@@ -554,7 +608,21 @@ def test_members_of_a_collection_are_those_that_json_has(value: Any, size: int) 
     collection = Collection(Drip())  # type: ignore[arg-type]
     records = [json.loads(record) for block in collection.blocks() for record in block]
     assert json.dumps(records) == json.dumps(document["features"])
-    assert json.dumps(collection.members) == json.dumps(document | {"features": None})
+    assert json.dumps(collection.members) == json.dumps({k: v for k, v in document.items() if k != "features"})
+
+
+@pytest.mark.parametrize("features", ["{}", "7", "null", '"x"'])
+def test_features_that_are_no_list_are_refused(tmp_path: Path, features: str) -> None:
+    path = tmp_path / "p.geojson"
+    path.write_text(f'{{"type": "FeatureCollection", "features": {features}}}')
+    with pytest.raises(UnreadableInput, match=r"is not a GeoJSON FeatureCollection"):
+        open_points(str(path), DOMAIN)
+
+
+def test_what_stands_beside_features_may_be_long(tmp_path: Path) -> None:
+    path = tmp_path / "p.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "bbox": [1] * 500_000, "features": []}))
+    assert not rows_of(str(path))
 
 
 @given(st.text('{}[]",: ', max_size=12))

@@ -55,10 +55,10 @@ def read_zones(path: str | os.PathLike[str], layer: str | None = None, make_vali
 
 def frame_of(table: Any, about: Mapping[str, Any]) -> Any:
     """Make a GeoDataFrame of what the other process sends."""
-    geopandas, pyproj, shapely = (need(name, "geo", "Reading zones") for name in ("geopandas", "pyproj", "shapely"))
+    geopandas, shapely = (need(name, "geo", "Reading zones") for name in ("geopandas", "shapely"))
     shapes = shapely.from_wkb(table[about["geometry"]].to_numpy(zero_copy_only=False))
-    crs = None if about["crs"] is None else pyproj.CRS.from_json_dict(about["crs"])
-    return geopandas.GeoDataFrame(table.drop_columns([about["geometry"]]).to_pandas(), geometry=shapes, crs=crs)
+    columns = table.drop_columns([about["geometry"]]).to_pandas()
+    return geopandas.GeoDataFrame(columns, geometry=shapes, crs=about["crs"])
 
 
 def count_zones(release: Release, zones: Any, confidence: float = 0.95) -> tuple[Any, list[str], Answers]:

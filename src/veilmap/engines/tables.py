@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -25,9 +26,8 @@ BROKEN_OFF = (
     "The stream of points broke off before its end, and nothing is released: open it anew; if it is a query, its casts "
     "and functions must take every row, as TRY_CAST does."
 )
-SCANS = re.compile(r"Function:[\s│]*([A-Z_]+)")
 GUESSED_FILES = re.compile(r"READ_(CSV|JSON|NDJSON|XLSX)|SNIFF_|ST_READ")
-"""Names in DuckDB's plans: what it reads, and readers that guess types, separators or formats from rows."""
+"""Names in DuckDB's plans of readers that guess types, separators or formats from rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _cells(column: Any, name: str) -> pa.Array:
 
 def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: str) -> StreamEngine:
     """A DuckDB relation runs its query at every reading, and only for the columns that are asked for."""
-    _must_not_guess(guard(relation.explain, sentence), unit)
+    _must_not_guess(relation, unit)
     schema = guard(lambda: pa.RecordBatchReader.from_stream(relation.limit(0)).schema, sentence)
     layout = lay_out(domain, "The relation", schema, find_geometry(schema), unit)
     names = [name.lower() for name in relation.columns]  # as SQL tells them apart, which would take the first
@@ -152,9 +152,12 @@ def _open_relation(relation: Any, domain: Domain, unit: str | None, sentence: st
     return StreamEngine(streams(), layout, True)
 
 
-def _must_not_guess(plan: str, unit: str | None) -> None:
+def _must_not_guess(relation: Any, unit: str | None) -> None:
     """Refuse a query whose columns have types that DuckDB guesses: one row more could change those of all others."""
-    scans = SCANS.findall(plan)
+    unseen = "DuckDB does not say what the query reads: DuckDB 2.0 or later is needed, pip install --upgrade duckdb."
+    scans = guard(lambda: set(_steps(json.loads(relation.explain(format="json")))), unseen)
+    if not scans:
+        raise UnreadableInput(unseen)
     if any(GUESSED_FILES.match(scan) for scan in scans):
         raise UnreadableInput(
             "The query reads a CSV, JSON or other file whose types DuckDB guesses from its rows: give the file itself, "
@@ -166,3 +169,11 @@ def _must_not_guess(plan: str, unit: str | None) -> None:
             f"The query reads a pandas data frame, and DuckDB may guess the type of its column {unit!r}, which is the "
             "unit of privacy: give the data frame itself, or query pyarrow.Table.from_pandas(frame)."
         )
+
+
+def _steps(plan: Any) -> Iterator[str]:
+    """The names of all steps of a plan, and of the functions that they call."""
+    for step in plan:
+        yield step["name"].strip().upper()
+        yield str(step.get("extra_info", {}).get("Function", "")).strip().upper()
+        yield from _steps(step["children"])

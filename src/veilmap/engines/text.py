@@ -122,14 +122,14 @@ def _read_header(path: str, needed: tuple[str, ...], where: str) -> Header:
 
 
 def whole_records(text: pa.NativeFile, separator: str) -> Iterator[bytes]:
-    """Read blocks of whole records, each on one line. A record that is broken, or too long to keep, spoils no other."""
+    """Read blocks of whole records, each on one line. A record that is broken spoils no other, if none is too long."""
     rest = b""
     while block := text.read(BLOCK_BYTES):
         settled, rest = _settled(rest + block, separator, final=False)
         if settled:
             yield settled
         if len(rest) > LONGEST_RECORD:
-            rest = b"!"  # no number begins like this, and what follows on the line is of the same record
+            rest = b"!"  # no number begins like this; what follows on the line is still of this record
     if rest:
         yield _settled(rest, separator, final=True)[0]
 

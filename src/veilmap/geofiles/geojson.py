@@ -18,7 +18,7 @@ from veilmap.kernels.reading import scan_json
 
 BLOCK_BYTES = 1 << 22
 LONGEST_MEMBER = 1 << 24  # of the collection, beside its features
-LONGEST_RECORD, NOT_JSON = 1 << 26, b"!"
+LONGEST_RECORD, NOT_JSON = 1 << 22, b"!"  # a point takes far less
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 RECORD_SEPARATOR = b"\x1e"  # before each line, where RFC 8142 is followed
 
@@ -46,7 +46,9 @@ class Collection:
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream = stream
         self.members: dict[str, Any] = {}  # all but its features; complete once these are read
-        self._place, self._key, self._text, self._records = _Place.START, "", b"", list[bytes]()
+        self._place, self._key, self._records = _Place.START, "", list[bytes]()
+        self._is_list = False  # whether features were found, and are a list
+        self._parts: list[bytes] = []  # of the text since the last record, key or value
 
     def blocks(self) -> Iterator[list[bytes]]:
         """Read all records, some at a time."""
@@ -56,21 +58,25 @@ class Collection:
             found = scan_json(np.frombuffer(block, np.uint8), state, marks, depths)
             begin = 0
             for mark, depth in zip(marks[:found].tolist(), depths[:found].tolist(), strict=True):
-                self._text += block[begin:mark]
+                self._parts.append(block[begin:mark])
                 self._take(block[mark], depth)
                 begin = mark + 1
-            self._text += block[begin:]
+            self._parts.append(block[begin:])
             if self._place is _Place.FEATURES:
-                self._text = _not_too_long(self._text)
-            elif len(self._text) > LONGEST_MEMBER:
+                self._parts = [_not_too_long(self._text)]
+            elif sum(map(len, self._parts)) > LONGEST_MEMBER:
                 raise NotACollection("what it says beside its features is too long")
             records, self._records = self._records, []
             yield records
             block = self.stream.read(BLOCK_BYTES)
         if self._place is not _Place.END or self._text.strip():
             raise NotACollection("it is cut short, or more text follows its end")
-        if self.members.get("type") != "FeatureCollection" or "features" not in self.members:
+        if self.members.get("type") != "FeatureCollection" or not self._is_list:
             raise NotACollection("it is JSON of another kind")
+
+    @property
+    def _text(self) -> bytes:
+        return b"".join(self._parts)
 
     def _take(self, mark: int, depth: int) -> None:
         """Go on by one mark, which stands behind ``_text``."""
@@ -85,12 +91,12 @@ class Collection:
         elif place is _Place.KEY and mark == CLOSE_OBJECT and not self.members:
             self._go(_Place.END, blank=True)
         elif place is _Place.VALUE and mark == OPEN_ARRAY and self._key == "features":
-            if "features" in self.members:
+            if self._is_list:
                 raise NotACollection("it has features twice")
-            self.members["features"] = None
+            self._is_list = True
             self._go(_Place.FEATURES, blank=True)
         elif place is _Place.VALUE and depth == 2:
-            self._text += bytes([mark])  # within the value
+            self._parts.append(bytes([mark]))  # within the value
         elif place in (_Place.VALUE, _Place.AFTER_FEATURES) and mark in (COMMA, CLOSE_OBJECT):
             if place is _Place.VALUE:
                 self.members[self._key] = _parsed(self._text)
@@ -108,7 +114,7 @@ class Collection:
     def _go(self, place: _Place, *, blank: bool = False) -> None:
         if blank and self._text.strip():
             raise NotACollection("there is text where JSON has none")
-        self._place, self._text = place, b""
+        self._place, self._parts = place, []
 
 
 def _parsed(text: bytes) -> Any:

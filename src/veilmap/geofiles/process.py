@@ -75,11 +75,14 @@ def _open(pipe: Any, damaged: str) -> pa.RecordBatchReader:
 def environment(drivers: Sequence[str]) -> dict[str, str]:
     """The variables of this process without those that steer GDAL; with those that leave it these drivers alone."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(OTHER_SETTINGS)}
+    code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # the same veilmap as here
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [code, kept.get("PYTHONPATH")]))
     if not drivers:
         return kept
     pyogrio = need("pyogrio", "geo", "Reading a GIS file")
+    skipped = [os.environ.get(name, "") for name in ("GDAL_SKIP", "OGR_SKIP")]  # which are not in the list then
     return kept | {
-        "GDAL_SKIP": ",".join(name for name in pyogrio.list_drivers() if name not in drivers),
+        "GDAL_SKIP": ",".join([*filter(None, skipped), *(n for n in pyogrio.list_drivers() if n not in drivers)]),
         "GDAL_DRIVER_PATH": "disable",  # no plug-ins
         "GDAL_HTTP_MAX_RETRY": "0",
         "CPL_VSIL_CURL_ALLOWED_FILENAME": "none",  # no file over the network

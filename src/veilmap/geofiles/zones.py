@@ -18,7 +18,7 @@ from veilmap.geofiles.layers import Result, open_gdal
 
 PARQUET = (".parquet", ".geoparquet")
 ENDINGS = (*DRIVERS, *DOCUMENTS, *LINES, *PARQUET)
-MOST_MEMORY = 4 << 30  # bytes, beyond what Python and its libraries take
+MOST_MEMORY = 2 << 30  # bytes, beyond what Python and its libraries take
 MOST_SECONDS = 300  # of the processor
 LON_LAT = "OGC:CRS84"
 AUTHORITY = re.compile(r"(?:urn:ogc:def:crs:)?(\w+):(?:[\d.]*:)?(\w+)", re.ASCII)
@@ -28,9 +28,10 @@ Table = tuple[dict[str, pa.Array], Any, Any]
 
 
 def zones(path: str, layer: str | None, make_valid: bool) -> Result:
-    """Read zones: their attributes, their shapes as WKB in the last column, and their reference system as PROJJSON."""
+    """Read zones: their attributes, their shapes as WKB in the last column, and the number of a reference system."""
     shapely = need("shapely", "geo", "Reading zones")
-    attributes, shapes, crs = read_table(path, layer)
+    attributes, shapes, found = read_table(path, layer)
+    shapes, crs = in_known_crs(shapes, found)
     if make_valid:
         shapes = shapely.make_valid(shapes, method="structure", keep_collapsed=False)
     columns = [*attributes.values(), pa.array(shapely.to_wkb(shapes), pa.binary())]
@@ -38,7 +39,7 @@ def zones(path: str, layer: str | None, make_valid: bool) -> Result:
         name for name in ("geometry", "veilmap_geometry", *map(str, range(len(columns)))) if name not in attributes
     )
     batch = pa.RecordBatch.from_arrays(columns, [*attributes, name])
-    return batch.schema, {"geometry": name, "crs": plain_crs(crs)}, iter([batch])
+    return batch.schema, {"geometry": name, "crs": crs}, iter([batch])
 
 
 def read_table(path: str, layer: str | None) -> Table:
@@ -86,7 +87,8 @@ def _from_gdal(path: str, layer: str | None) -> Table:
 def _from_parquet(path: str) -> Table:
     geopandas = need("geopandas", "geo", "Reading zones")
     frame = geopandas.read_parquet(path)
-    table = pa.Table.from_pandas(frame.drop(columns=frame.geometry.name), preserve_index=False)
+    shapes = [name for name, kind in frame.dtypes.items() if str(kind) == "geometry"]  # the others are left out
+    table = pa.Table.from_pandas(frame.drop(columns=shapes), preserve_index=False)
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     return columns, frame.geometry.to_numpy(), None if frame.crs is None else frame.crs.to_json_dict()
 
@@ -100,10 +102,21 @@ def from_geojson(text: bytes, by_line: bool) -> Table:
     features = [feature for document in documents for feature in _features(document)]
     names = dict.fromkeys(name for feature in features for name in _mapping(feature.get("properties")))
     columns = {name: _column([_mapping(f.get("properties")).get(name) for f in features]) for name in names}
+    if "id" not in columns and any(f.get("id") is not None for f in features):
+        columns = {"id": _column([f.get("id") for f in features]), **columns}
     shapes = np.empty(len(features), object)
     shapes[:] = [None if (place := f.get("geometry")) is None else shape(place) for f in features]
     declared = _mapping(documents[0]).get("crs") if len(documents) == 1 else None
-    return columns, shapes, LON_LAT if declared is None else _mapping(_mapping(declared).get("properties")).get("name")
+    return columns, shapes, LON_LAT if declared is None else _declared_crs(_mapping(declared))
+
+
+def _declared_crs(declared: Mapping[str, Any]) -> str:
+    about = _mapping(declared.get("properties"))
+    if isinstance(name := about.get("name"), str):
+        return name
+    if type(code := about.get("code")) is int:
+        return f"EPSG:{code}"
+    raise UnreadableInput("The zones name their reference system by a link, which is not followed: save them anew.")
 
 
 def _features(document: Any) -> list[dict[str, Any]]:
@@ -127,12 +140,16 @@ def _column(values: list[Any]) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def plain_crs(crs: Any) -> dict[str, Any] | None:
-    """A reference system as PROJJSON, without anything that would make PROJ open a file."""
-    from pyproj import CRS
+def in_known_crs(shapes: Any, crs: Any) -> tuple[Any, str | None]:
+    """Return shapes in a reference system that has a number, and that number, like EPSG:3857.
+
+    A system that a file spells out may name files for PROJ to open. So it is used here and nowhere else, in a process
+    that can open none, to bring the shapes to longitude and latitude.
+    """
+    from pyproj import CRS, Transformer
 
     if crs is None:
-        return None
+        return shapes, None
     if isinstance(crs, dict):
         found: Any = CRS.from_json_dict(crs)
     elif authority := AUTHORITY.fullmatch(crs.strip()):
@@ -141,22 +158,27 @@ def plain_crs(crs: Any) -> dict[str, Any] | None:
         found = CRS.from_wkt(crs)
     while found.is_bound or found.is_compound:  # shifts by grids, and heights
         found = found.source_crs if found.is_bound else found.sub_crs_list[0]
-    plain: dict[str, Any] = found.to_json_dict()
-    if _names_a_file(plain):
+    number = found.to_authority(min_confidence=100)
+    if number is not None and CRS.from_authority(*number).equals(found, ignore_axis_order=True):
+        return shapes, ":".join(number)
+    spelt_out: dict[str, Any] = _plain(found.to_json_dict())
+    shapely = need("shapely", "geo", "Reading zones")
+    move = Transformer.from_crs(CRS.from_json_dict(spelt_out), LON_LAT, always_xy=True)
+    moved = shapely.transform(shapes, lambda places: np.stack(move.transform(places[:, 0], places[:, 1]), axis=1))
+    return moved, LON_LAT
+
+
+def _plain(record: Any) -> Any:
+    """A reference system without the words in which PROJ looks for the names of files."""
+    if isinstance(record, list):
+        return [_plain(part) for part in record]
+    if not isinstance(record, dict):
+        return record
+    method = str(_mapping(record.get("method")).get("name", ""))
+    texts = [one for one in record.get("parameters", ()) if isinstance(_mapping(one).get("value"), str)]
+    if method.upper().startswith("PROJ") or texts:
         raise UnreadableInput("The zones' reference system is computed from a file: save them in another one.")
-    return plain
-
-
-def _names_a_file(record: Any) -> bool:
-    """Whether a parameter of a projection is text, which is the name of a file."""
-    if isinstance(record, dict):
-        return any(
-            any(isinstance(_mapping(one).get("value"), str) for one in value)
-            if name == "parameters" and isinstance(value, list)
-            else _names_a_file(value)
-            for name, value in record.items()
-        )
-    return isinstance(record, list) and any(map(_names_a_file, record))
+    return {name: _plain(part) for name, part in record.items() if name not in ("remarks", "scope", "usages")}
 
 
 NO_SHAPES = "{!r} has rows without shapes: give a file with a polygon for each row."
