@@ -85,14 +85,21 @@ def test_a_pruned_release_costs_no_more_than_was_paid(tmp_path: Path) -> None:
     assert 0 < costs.counts < float(costs.charged)
 
 
+def count_variance(release: vm.Release, price: float) -> float:
+    """Of the noise that a count has for a price."""
+    rows = release.privacy.rows_per_unit
+    if release.method["noise"] == Noise.DISCRETE_GAUSSIAN.value:
+        return gaussian_variance(rows**2 / (2 * Fraction(price)))
+    return noise_variance(Fraction(price) / rows)
+
+
 def with_path_of(release: vm.Release, times: float) -> vm.Release:
     """The same with one leaf of the dearest path so much more precise that the path costs so many times the budget."""
     costs, tree = release.path_costs(), release.estimates.tree
-    rows, gaussian = release.privacy.rows_per_unit, release.method["noise"] == Noise.DISCRETE_GAUSSIAN.value
-    price = Fraction(costs.levels[-1][2] + times * float(costs.budget) - costs.total)
+    price = costs.levels[-1][2] + times * float(costs.budget) - costs.total
     variance = release.estimates.noise_variance.copy()
     node = int(np.flatnonzero((variance == costs.levels[-1][1]) & tree.is_leaf & np.isfinite(variance))[0])
-    variance[node] = gaussian_variance(rows**2 / (2 * price)) if gaussian else noise_variance(price / rows)
+    variance[node] = count_variance(release, price)
     return replace(release, estimates=replace(release.estimates, noise_variance=variance))
 
 
@@ -123,6 +130,66 @@ def test_a_private_file_with_counts_without_noise_is_refused(
     assert not vm.load(tmp_path / "r.parquet").privacy.private  # what says so itself is read
 
 
+def uncounted(release: vm.Release, which: object = slice(None)) -> vm.Release:
+    """The same with exact estimates of nodes that nobody counted with noise."""
+    variance = release.estimates.noise_variance.copy()
+    variance[which] = np.inf
+    exact = replace(
+        release.estimates, noise_variance=variance, subtree_variance=np.zeros_like(release.estimates.subtree_variance)
+    )
+    return replace(release, estimates=exact)
+
+
+@pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid", "hilbert-r"])
+@pytest.mark.parametrize("where", ["everywhere", "one path", "one leaf"])
+def test_a_private_file_with_estimates_that_nothing_was_counted_for_is_refused(
+    name: str, where: str, tmp_path: Path
+) -> None:
+    release = made(method=name, height=3)
+    node, path = release.estimates.tree.size - 1, []
+    while node >= 0:
+        path.append(node)
+        node = int(release.estimates.tree.parent[node])
+    forged = uncounted(release, {"everywhere": slice(None), "one path": path, "one leaf": path[0]}[where])
+    forged.save(tmp_path / "r.parquet")
+    assert not forged.path_costs().agrees
+    with pytest.raises(Damaged, match="cannot be as private as it says: a path has counts without noise"):
+        vm.load(tmp_path / "r.parquet")
+    replace(forged, privacy=replace(release.privacy, private=False)).save(tmp_path / "r.parquet")
+    assert not vm.load(tmp_path / "r.parquet").privacy.private
+
+
+@pytest.mark.parametrize("prune", [None, 20, 1e9])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    "budget",
+    [vm.LeafOnly(), vm.Levels((0, 0, 0, 1)), vm.Levels((0, 1, 0, 2)), Workload([[3.9, 11.9, 4, 12]])],
+    ids=lambda budget: type(budget).__name__,
+)
+@pytest.mark.parametrize("name", ["quad-opt", "kd-standard"])
+def test_releases_that_count_some_levels_only_are_read(
+    name: str, budget: object, noise: str, prune: float | None, tmp_path: Path
+) -> None:
+    options = GAUSSIAN if noise == "gaussian" else {}
+    release = made(method=name, height=3, budget=budget, prune=prune, **options)
+    release.save(tmp_path / "r.parquet")
+    costs = vm.load(tmp_path / "r.parquet").path_costs()
+    assert costs.agrees
+    assert costs.levels
+    if prune == 1e9 and not np.isfinite(release.estimates.noise_variance[0]):  # one node, by counts that were dropped
+        precise = np.array([count_variance(release, 1.01 * float(costs.charged))])
+        forged = replace(release.estimates, subtree_variance=precise)
+        replace(release, estimates=forged).save(tmp_path / "r.parquet")
+        with pytest.raises(Damaged, match=r"a path costs .* by the noise of its counts"):
+            vm.load(tmp_path / "r.parquet")
+
+
+def test_a_private_file_with_leaves_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
+    release = uncounted(made(method="quad-opt", height=2))
+    unknown = np.full_like(release.estimates.subtree_variance, np.inf)
+    assert not replace(release, estimates=replace(release.estimates, subtree_variance=unknown)).path_costs().agrees
+
+
 def test_what_paid_for_other_things_does_not_pay_for_counts(tmp_path: Path) -> None:
     """Within epsilon in all, but what the ledger calls medians has bought noise of counts."""
     release = made(method="kd-standard", height=2)
@@ -142,6 +209,8 @@ RHO = Fraction(1, 10)
     [
         {"rho": RHO},  # of Laplace noise
         {"unit": "one household"},
+        {"ledger": ()},
+        {"neighbours": "add or remove nothing"},
         {"unit": "one household (0 rows at most)"},
         {"unit": "one row ( rows at most)"},
     ],
@@ -223,6 +292,13 @@ def test_info_check_says_of_what_is_not_private_that_it_is_not(run) -> None:  # 
         status, out, err = run("info", "r.parquet", "--check", *words)
         assert status == 0
         assert "not private" in (out + err).lower()
+
+
+def test_info_check_does_not_agree_with_a_file_in_which_nothing_was_counted(run) -> None:  # type: ignore[no-untyped-def]
+    uncounted(made(method="quad-opt", height=2)).save("r.parquet")
+    status, out, err = run("info", "r.parquet", "--check")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "a path has counts without noise" in err
 
 
 def test_info_refuses_a_file_that_costs_more_than_it_states(run) -> None:  # type: ignore[no-untyped-def]

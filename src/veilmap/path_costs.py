@@ -32,7 +32,7 @@ class PathCosts:
     """The dearest path of a release, beside what its ledger says."""
 
     currency: str  # epsilon or rho
-    levels: tuple[tuple[int, float, float], ...]  # counted nodes of the dearest path: level, noise variance, price
+    levels: tuple[tuple[int, float, float], ...]  # counts on the dearest path: level, noise variance, price
     charged: Fraction  # by the ledger, for counts of nodes
     other: tuple[Charge, ...]  # charges for anything else
     budget: Fraction  # that is stated
@@ -49,13 +49,16 @@ class PathCosts:
 
     @property
     def agrees(self) -> bool:
-        """Whether counts cost no more than was charged for them; that this is within the budget, ``Privacy`` checks."""
-        return self.counts <= float(self.charged) * (1 + RELATIVE_TOLERANCE)
+        """Whether something was counted, for no more than was charged; that this is in budget, ``Privacy`` checks."""
+        return bool(self.levels) and self.counts <= float(self.charged) * (1 + RELATIVE_TOLERANCE)
 
 
 def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
     """Recompute what the dearest path from the root to a leaf costs."""
-    tree, price = nodes.tree, count_prices(nodes.noise_variance, noise, privacy.rows_per_unit)
+    tree, variance = nodes.tree, nodes.noise_variance
+    if np.any(bare := tree.is_leaf & np.isinf(variance)):  # pruning dropped the counts that its estimate is made of:
+        variance = np.where(bare, nodes.subtree_variance, variance)  # together they cost no less than one as precise
+    price = count_prices(variance, noise, privacy.rows_per_unit)
     cost = price.copy()
     for level in range(1, tree.height + 1):
         here = tree.level(level)
@@ -64,12 +67,12 @@ def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
     while node >= 0:
         path.append(node)
         node = int(tree.parent[node])
-    counted = [node for node in reversed(path) if np.isfinite(nodes.noise_variance[node])]
+    counted = [node for node in reversed(path) if np.isfinite(variance[node])]
     is_count = [c.mechanism == noise.value and c.what.startswith(NODE_COUNTS) for c in privacy.ledger]
     charges = list(zip(privacy.ledger, is_count, strict=True))
     return PathCosts(
         currency="epsilon" if privacy.rho is None else "rho",
-        levels=tuple((int(tree.node_level[v]), float(nodes.noise_variance[v]), float(price[v])) for v in counted),
+        levels=tuple((int(tree.node_level[v]), float(variance[v]), float(price[v])) for v in counted),
         charged=sum((charge.epsilon + charge.rho for charge, count in charges if count), Fraction(0)),
         other=tuple(charge for charge, count in charges if not count),
         budget=privacy.epsilon if privacy.rho is None else privacy.rho,

@@ -14,6 +14,8 @@ from veilmap.vault import Charge
 
 FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)
 UNIT = re.compile(r"one .+ \((\d{1,9}) rows at most\)", re.ASCII)
+NEIGHBOURS = "add or remove one unit"
+"""How data sets differ that nobody can tell apart: the one relation that every proof is for."""
 LONGEST = 10**1000
 """What nobody's shares have for a denominator."""
 RELATIVE_TOLERANCE = 1e-6
@@ -29,7 +31,7 @@ class Privacy:
     private: bool  # False: for tests and studies only, made with fixed random bits or with something exact
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None  # when the noise is Gaussian: what the charges add up to
-    neighbours: str = "add or remove one unit"
+    neighbours: str = NEIGHBOURS
     unit: str = "one row"
 
     @property
@@ -123,8 +125,10 @@ def _must_be_in_budget(privacy: Privacy) -> None:
 
 
 def _must_be_a_promise(privacy: Privacy) -> None:
-    """Check that the ledger is in one currency, and that its ρ buys no better an (ε, δ) than is stated."""
+    """Check what is promised, that the ledger is in one currency, and that its ρ buys such an (ε, δ)."""
     epsilon, delta, rho = float(privacy.epsilon), privacy.delta, privacy.rho
+    if privacy.neighbours != NEIGHBOURS or not privacy.ledger:
+        raise ValueError("A private release is for these neighbours, and something was paid for it.")
     if any(charge.rho if rho is None else charge.epsilon or charge.delta for charge in privacy.ledger):
         raise ValueError("A ledger is in epsilon or in rho.")
     if sum((charge.delta for charge in privacy.ledger), Fraction(0)) > delta:
