@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -186,7 +187,7 @@ INVENTED: dict[str, tuple[Callable[[], vm.Release], str]] = {
         lambda: vm.release(np.zeros((0, 2)), SQUARE, 2, leaves_only("kd-standard", 1, EXACT, 2, None)),
         "another epsilon, method or promise than agreed",
     ),
-    "a taller tree": (deeper, "has 64 leaves, and 5 are the most that the agreed method and 12 rows allow"),
+    "a taller tree": (deeper, "has 85 nodes, and 11 are the most that the agreed method and 12 rows allow"),
 }
 
 
@@ -212,6 +213,30 @@ def test_a_left_party_refuses_an_invented_release_too() -> None:
         wire.send(RELEASE, claim)
 
     refused(run_both(be_left(VICTIM, EXACT), part)[0], "are the most that the agreed 12 rows allow: it is refused.")
+
+
+@pytest.mark.parametrize("changed", ["nodes", "domain"])
+def test_nothing_is_read_of_a_file_that_states_more_than_was_agreed(
+    changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file of very many nodes, or of another domain: its header is enough to refuse it."""
+    box = SQUARE if changed == "nodes" else vm.Domain({"x": (0, 15), "y": (0, 31)})
+    made = vm.release(
+        np.zeros((0, 2)), box, 2, leaves_only("quad-baseline", 4 if changed == "nodes" else 1, EXACT, 2, None)
+    )
+    claim = parties.to_bytes(made)
+    for name in ("read", "iter_batches"):
+        monkeypatch.setattr(pq.ParquetFile, name, lambda *_, **__: pytest.fail("It is read."))
+
+    def part(stream: socket.socket) -> None:
+        wire = Wire(stream)
+        wire.send(RULE, json.dumps(parties._hello(VICTIM, EXACT, False), sort_keys=True).encode())
+        wire.receive_at_most(RULE, 1 << 16)
+        wire.receive_at_most(RELEASE, 1 << 20)
+        wire.send(RELEASE, claim)
+
+    why = "has 341 nodes, and 11 are the most" if changed == "nodes" else "has another domain than agreed"
+    refused(run_both(be_left(VICTIM, EXACT), part)[0], why)
 
 
 # Honest parties

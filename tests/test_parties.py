@@ -614,7 +614,7 @@ NO_RELEASE = "What the other party sent is not a sound release of this version o
 def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
     other = Rule.of(OTHERS["domain"].domain, (1, 2))
     good = MET[1][1]
-    curve = vm.release(np.zeros((5, 2)), BOARD, 1, "hilbert-r", height=2)
+    curve = vm.release(np.zeros((5, 2)), BOARD, 1, "hilbert-r", height=1)
     private = replace(RIGHT.release, privacy=replace(RIGHT.release.privacy, private=True))
     return {
         "nothing": (b"", NO_RELEASE),

@@ -273,25 +273,45 @@ def bytes_of(path: str | os.PathLike[str]) -> bytes:
 
 def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], pa.Table]:
     """The same of a file's bytes. Anyone can write one with a checksum that fits: nothing is taken for granted."""
+    with _damage(path):
+        file, header, domain = _opened(path, data)
+        names = _named_columns(file, header["tree"], domain)
+        if header["tree"]["splits"] is None:
+            _must_be_in_order(file)
+        return header, file.read(columns=names)
+
+
+def stated(path: str | os.PathLike[str], data: bytes) -> tuple[Domain, int]:
+    """Return the domain of a file and how many nodes it has, before any of them is read."""
+    with _damage(path):
+        file, _, domain = _opened(path, data)
+        return domain, file.metadata.num_rows
+
+
+@contextlib.contextmanager
+def _damage(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say in one sentence that a file is not sound, whatever it is that breaks."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
+        raise Damaged(f"{path} does not hold what a release must: ask for it again.") from None
+
+
+def _opened(path: str | os.PathLike[str], data: bytes) -> tuple[pq.ParquetFile, dict[str, Any], Domain]:
+    """Return a file whose header agrees with itself and with the number of rows; none of these is read."""
     if not data.startswith(b"PAR1"):
         raise ReleaseFileError(f"{path} is not a veilmap release: it is not even a Parquet file.")
     if not data.endswith(b"PAR1"):
         raise Damaged(f"{path} is cut short: ask for it again.")
     _must_be_unaltered(path, data)
-    try:
-        must_hold_little(data, NODES_A_BYTE * len(data), BYTES_A_VALUE, BYTES_A_COLUMN)
-        limits = {"thrift_string_size_limit": min(len(data), 2**31 - 1), "thrift_container_size_limit": MOST_ROW_GROUPS}
-        file = pq.ParquetFile(pa.BufferReader(data), **limits)
-        header = _header(path, (file.metadata.metadata or {})[HEADER])
-        domain, record = Domain.from_json(header["domain"]), header["tree"]
-        tree = _stated_tree(record, domain)
-        _must_fit(file.metadata.num_rows, len(data), record, domain)
-        names = _named_columns(file, record, domain)
-        if tree is None:
-            _must_be_in_order(file)
-        return header, file.read(columns=names)
-    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
-        raise Damaged(f"{path} does not hold what a release must: ask for it again.") from None
+    must_hold_little(data, NODES_A_BYTE * len(data), BYTES_A_VALUE, BYTES_A_COLUMN)
+    limits = {"thrift_string_size_limit": min(len(data), 2**31 - 1), "thrift_container_size_limit": MOST_ROW_GROUPS}
+    file = pq.ParquetFile(pa.BufferReader(data), **limits)
+    header = _header(path, (file.metadata.metadata or {})[HEADER])
+    domain = Domain.from_json(header["domain"])
+    _stated_tree(header["tree"], domain)
+    _must_fit(file.metadata.num_rows, len(data), header["tree"], domain)
+    return file, header, domain
 
 
 def _must_fit(rows: int, size: int, record: Mapping[str, Any], domain: Domain) -> None:

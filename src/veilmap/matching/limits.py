@@ -11,6 +11,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.matching.blocks import Blocks, Side, noise_scales, read_blocks, spare_slots
 from veilmap.matching.rule import Rule
@@ -72,10 +73,20 @@ def must_fit_rows(side: Side, rule: Rule) -> None:
         ) from None
 
 
+def must_state_what_was_agreed(side: Side, rule: Rule, domain: Domain, nodes: int) -> None:
+    """Refuse a file by what it states, before it is read: a small one may unpack to very many nodes."""
+    if domain != rule.domain:
+        raise BadInput("The other party's release has another domain than agreed.")
+    if nodes > (most := 2 * most_leaves(side) + 1):  # every inner node has two children or more
+        raise BadInput(
+            f"The other party's release has {nodes:,} nodes, and {most:,} are the most that the agreed method and "
+            f"{side.rows:,} rows allow: it is refused."
+        )
+
+
 def must_be_as_agreed(side: Side, other: Release, rule: Rule) -> Blocks:
     """Return the boxes of the other party's release, if an honest party could have made it for what was agreed."""
-    if other.domain != rule.domain:
-        raise BadInput("The other party's release has another domain than agreed.")
+    must_state_what_was_agreed(side, rule, other.domain, other.estimates.tree.size)
     ours, theirs = side.release, other
     if _promise(theirs) != _promise(ours):
         raise BadInput("The other party's release has another epsilon, method or promise than agreed: it is refused.")

@@ -27,14 +27,16 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.domain import Domain
 from veilmap.errors import BadInput, VeilmapError
+from veilmap.fileformat import parsed, stated
 from veilmap.matching import secure
 from veilmap.matching.agreement import Agreement, list_bytes
 from veilmap.matching.blocks import MOST_SLOTS, Side
-from veilmap.matching.limits import most_bytes, must_be_as_agreed
+from veilmap.matching.limits import most_bytes, must_be_as_agreed, must_state_what_was_agreed
 from veilmap.matching.list_proof import check, prove
 from veilmap.matching.rule import Rule
-from veilmap.published import Release, load
+from veilmap.published import Release, release_of
 
 Ints = NDArray[np.int64]
 
@@ -142,7 +144,8 @@ def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
         raise BadInput(_difference(_hello(side, rule, not left), said))
     if left:  # one after the other: two that both only send would wait for ever
         wire.send(RELEASE, to_bytes(side.release))
-    theirs = must_be_as_agreed(side, _from_bytes(wire.receive_at_most(RELEASE, most_bytes(side))), rule)
+    file = wire.receive_at_most(RELEASE, most_bytes(side))
+    theirs = must_be_as_agreed(side, _from_bytes(file, partial(must_state_what_was_agreed, side, rule)), rule)
     if not left:  # once the other's is found to be as agreed
         wire.send(RELEASE, to_bytes(side.release))
     met = Agreement.of(rule, *((side.blocks, theirs) if left else (theirs, side.blocks)))
@@ -352,11 +355,18 @@ def to_bytes(made: Release) -> bytes:
         return path.read_bytes()
 
 
-def _from_bytes(data: bytes) -> Release:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "release.parquet"
-        path.write_bytes(data)
-        try:
-            return load(path)
-        except VeilmapError:
-            raise BadInput("What the other party sent is not a sound release of this version of veilmap.") from None
+def _from_bytes(data: bytes, check: Callable[[Domain, int], None] = lambda domain, nodes: None) -> Release:
+    """Read a release once ``check`` has seen its domain and how many nodes it has: no memory is taken before that."""
+    place = Path("the other party's release")
+    try:
+        said = stated(place, data)
+    except VeilmapError:
+        raise BadInput(NOT_SOUND) from None
+    check(*said)
+    try:
+        return release_of(place, *parsed(place, data))
+    except VeilmapError:
+        raise BadInput(NOT_SOUND) from None
+
+
+NOT_SOUND = "What the other party sent is not a sound release of this version of veilmap."
