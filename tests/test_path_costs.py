@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import veilmap as vm
@@ -128,6 +129,21 @@ def test_a_private_file_with_counts_without_noise_is_refused(
         vm.load(tmp_path / "r.parquet")
     replace(exact, privacy=replace(exact.privacy, private=False)).save(tmp_path / "r.parquet")
     assert not vm.load(tmp_path / "r.parquet").privacy.private  # what says so itself is read
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid", "hilbert-r"])
+def test_a_count_that_was_not_paid_for_is_refused_before_columns_are_read(
+    name: str, variance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = made(method=name, height=3)
+    noise = release.estimates.noise_variance.copy()
+    noise[-1] = variance
+    replace(release, estimates=replace(release.estimates, noise_variance=noise)).save(tmp_path / "r.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("It is read."))
+    monkeypatch.setattr("veilmap.fileformat.ROWS_A_BATCH", 10)
+    with pytest.raises(Damaged, match=r"cannot be as private as it says: a path (has|costs)"):
+        vm.load(tmp_path / "r.parquet")
 
 
 def uncounted(release: vm.Release, which: object = slice(None)) -> vm.Release:

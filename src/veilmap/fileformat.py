@@ -32,7 +32,10 @@ from veilmap.estimate import Estimates, standard_errors
 from veilmap.estimate.nodes import Borders
 from veilmap.ground import LON_LAT, projjson
 from veilmap.kernels.boxes import DEEPEST
+from veilmap.method import Noise
 from veilmap.pages import must_hold_little
+from veilmap.path_costs import count_prices, must_be_worth
+from veilmap.privacy import Privacy
 from veilmap.temporary import give_name, hidden_folder, remove_leftovers, unnamed_file
 from veilmap.tree import CutTree, RegularTree, Tree
 
@@ -276,6 +279,7 @@ def parsed(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], p
     with _damage(path):
         file, header, domain = _opened(path, data)
         names = _named_columns(file, header["tree"], domain)
+        _must_have_noise(path, file, header)
         if header["tree"]["splits"] is None:
             _must_be_in_order(file)
         return header, file.read(columns=names)
@@ -368,6 +372,21 @@ def _must_be_in_order(file: pq.ParquetFile) -> None:
         ):
             raise Damaged("The rows of the release file do not make a tree: ask for it again.")
         above, depth, node = int(parent[-1]) if len(parent) else 0, int(level[-1]), node + len(level)
+
+
+def _must_have_noise(path: str | os.PathLike[str], file: pq.ParquetFile, header: Mapping[str, Any]) -> None:
+    """Check of each count of a private file what it costs, a few rows at a time, before more is read."""
+    try:
+        privacy, noise = Privacy.from_json(header["privacy"]), Noise(header["method"]["noise"])
+        rows = privacy.rows_per_unit if privacy.private else 1
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+        raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None
+    if not privacy.private:
+        return
+    for batch in file.iter_batches(ROWS_A_BATCH, columns=["noise_variance"]):
+        variance = batch["noise_variance"].drop_null().to_numpy()
+        least = np.abs(variance[variance <= MOST_VARIANCE]).min(initial=MOST_VARIANCE)  # others are refused later
+        must_be_worth(path, privacy, noise, float(count_prices(np.array([least]), noise, rows)[0]))
 
 
 def _must_be_unaltered(path: str | os.PathLike[str], data: bytes) -> None:

@@ -7,6 +7,7 @@ paid for (medians, splits, roughness, calibration) leaves no noise behind, and i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -14,6 +15,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
 from veilmap.method import Noise
 from veilmap.privacy import RELATIVE_TOLERANCE, Privacy
@@ -68,15 +70,38 @@ def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
         path.append(node)
         node = int(tree.parent[node])
     counted = [node for node in reversed(path) if np.isfinite(variance[node])]
-    is_count = [c.mechanism == noise.value and c.what.startswith(NODE_COUNTS) for c in privacy.ledger]
-    charges = list(zip(privacy.ledger, is_count, strict=True))
     return PathCosts(
-        currency="epsilon" if privacy.rho is None else "rho",
+        currency=currency(privacy),
         levels=tuple((int(tree.node_level[v]), float(variance[v]), float(price[v])) for v in counted),
-        charged=sum((charge.epsilon + charge.rho for charge, count in charges if count), Fraction(0)),
-        other=tuple(charge for charge, count in charges if not count),
+        charged=charged_for_counts(privacy, noise),
+        other=tuple(charge for charge in privacy.ledger if not _is_for_counts(charge, noise)),
         budget=privacy.epsilon if privacy.rho is None else privacy.rho,
     )
+
+
+def must_be_worth(path: object, privacy: Privacy, noise: Noise, cost: float) -> None:
+    """Refuse a file with counts that cost more than was charged for them."""
+    charged = float(charged_for_counts(privacy, noise))
+    if cost <= charged * (1 + RELATIVE_TOLERANCE):
+        return
+    spent = f"costs {currency(privacy)} {cost:.6g} by the noise of its counts, and {charged:.6g} was charged"
+    if not math.isfinite(cost):
+        spent = "has counts without noise"
+    raise Damaged(f"{path} cannot be as private as it says: a path {spent}. Ask its owner for the original.")
+
+
+def currency(privacy: Privacy) -> str:
+    """What the ledger is in."""
+    return "epsilon" if privacy.rho is None else "rho"
+
+
+def charged_for_counts(privacy: Privacy, noise: Noise) -> Fraction:
+    """Add up what the ledger charges for counts of nodes."""
+    return sum((c.epsilon + c.rho for c in privacy.ledger if _is_for_counts(c, noise)), Fraction(0))
+
+
+def _is_for_counts(charge: Charge, noise: Noise) -> bool:
+    return charge.mechanism == noise.value and charge.what.startswith(NODE_COUNTS)
 
 
 def count_prices(variance: Floats, noise: Noise, rows: int) -> Floats:

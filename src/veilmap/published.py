@@ -21,7 +21,7 @@ from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
 from veilmap.estimate.whole import nonnegative_estimates
 from veilmap.method import Estimate, Noise
-from veilmap.path_costs import PathCosts, path_costs
+from veilmap.path_costs import PathCosts, must_be_worth, path_costs
 from veilmap.privacy import Privacy, must_be_text
 from veilmap.sample import draw
 
@@ -256,10 +256,6 @@ def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: p
         costs = release.path_costs() if release.privacy.private else None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, pa.ArrowException):
         raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None
-    if costs is not None and not costs.agrees:
-        spent = "has counts without noise"
-        if math.isfinite(costs.counts):
-            charged = f"{float(costs.charged):.6g} was charged"
-            spent = f"costs {costs.currency} {costs.counts:.6g} by the noise of its counts, and {charged}"
-        raise Damaged(f"{path} cannot be as private as it says: a path {spent}. Ask its owner for the original.")
+    if costs is not None:
+        must_be_worth(path, release.privacy, Noise(method["noise"]), costs.counts if costs.levels else math.inf)
     return release
