@@ -1,5 +1,6 @@
 """The release file: identity, openness to other programs, refusal of what is not sound."""
 
+import errno
 import json
 import os
 import signal
@@ -492,6 +493,21 @@ def test_where_there_are_no_unnamed_files_saving_works_the_same(tmp_path, monkey
         made(height=1).save(tmp_path / "r.parquet", overwrite=False)
     assert contents(tmp_path) == ["r.parquet"]
     assert vm.load(tmp_path / "r.parquet").height == 1
+
+
+@pytest.mark.parametrize("why", [errno.EPERM, errno.ENOENT, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_unnamed_files_cannot_be_named_saving_works_the_same(why, tmp_path, monkeypatch):
+    def fails(_, place):
+        seen = errno.EEXIST if place.exists() else why  # Linux looks at the name first
+        raise OSError(seen, os.strerror(seen))
+
+    monkeypatch.setattr("veilmap.fileformat.give_name", fails)
+    made(height=1).save(tmp_path / "r.parquet", overwrite=False)
+    made(height=2).save(tmp_path / "r.parquet")
+    with pytest.raises(BadInput, match="File exists"):
+        made(height=1).save(tmp_path / "r.parquet", overwrite=False)
+    assert contents(tmp_path) == ["r.parquet"]
+    assert vm.load(tmp_path / "r.parquet").height == 2
 
 
 PACKED = {

@@ -182,11 +182,8 @@ def put_in_place(
     with _one_sentence(path):
         file = unnamed_file(place.parent, mode)
         if file is None:
-            with (
-                beside(path, overwrite) as written,
-                open(written, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out,
-            ):
-                out.write(data)
+            with beside(path, overwrite) as written:
+                _write_named(written, data, mode)
             return
         with open(file, "wb") as out:
             remove_leftovers(place.parent)
@@ -195,11 +192,22 @@ def put_in_place(
             os.fsync(file)
             try:
                 give_name(file, place)
+                return
             except FileExistsError:
                 if not overwrite:
                     raise
-                with beside(path) as written:
+            except OSError:  # a system may have files without a name, and no way to give them one
+                pass
+            with beside(path, overwrite) as written:
+                try:
                     give_name(file, written)
+                except OSError:
+                    _write_named(written, data, mode)
+
+
+def _write_named(place: Path, data: bytes | bytearray, mode: int) -> None:
+    with open(place, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
+        out.write(data)
 
 
 @contextlib.contextmanager
