@@ -445,6 +445,19 @@ def test_the_input_is_never_overwritten(run, trips, tmp_path):
     assert (copy.read_bytes(), other.read_text()) == (trips.read_bytes(), "mine")
 
 
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+def test_a_link_that_leads_nowhere_is_in_the_way_before_anything_is_charged(run, trips, tmp_path, overwrite):
+    book, out = tmp_path / "budget.db", tmp_path / "r.parquet"
+    out.symlink_to(tmp_path / "nowhere.parquet")
+    assert run("ledger", "create", "trips", "--epsilon", "3", "--ledger", book)[0] == 0
+    before = run("ledger", "show", "trips", "--ledger", book, "--format", "json")
+    words = [w for pair in GOOD.items() for w in pair]
+    status, _, err = run("release", trips, "-o", out, "--ledger", book, "--dataset", "trips", *words, *overwrite)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "exists" in err
+    assert run("ledger", "show", "trips", "--ledger", book, "--format", "json") == before
+
+
 def test_overwrite_replaces_a_release(run, trips, tmp_path):
     words = ("release", trips, "-o", tmp_path / "r.parquet", *[w for pair in GOOD.items() for w in pair])
     assert run(*words)[0] == 0

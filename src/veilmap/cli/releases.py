@@ -176,9 +176,9 @@ def _must_be_free(out: Path, inputs: list[str], overwrite: bool) -> None:
     must_have_folder(out)
     if not os.access(out.resolve().parent, os.W_OK):
         raise BadInput(f"The folder of {out} cannot be written: choose another.")
-    if not out.exists():
+    if not os.path.lexists(out):  # a link that leads nowhere is in the way, too
         return
-    if any(path.exists() and path.samefile(out) for path in map(Path, inputs)):
+    if out.exists() and any(path.exists() and path.samefile(out) for path in map(Path, inputs)):
         raise BadInput(f"{out} is an input, and would be lost: choose another name for the release.")
     if not overwrite:
         raise BadInput(f"{out} exists already, and a release cannot be made twice for one price: add --overwrite.")
