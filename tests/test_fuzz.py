@@ -258,6 +258,23 @@ def test_a_file_that_unpacks_to_more_than_its_size_warrants_is_refused(tmp_path,
         fileformat.parsed("none", (ROOT / "tests" / "golden" / "kd-hybrid.parquet").read_bytes())
 
 
+def test_a_curve_has_at_most_ten_nodes_for_each_byte():
+    release = vm.release(np.zeros((9, 2)), vm.Domain({"x": (0, 1), "y": (0, 1)}), 1, "hilbert-r", height=1)
+    rows = 1 << 20
+    record = {**release.header(), "tree": {"nodes": rows, "height": 1, "splits": None}}
+    record["tree"]["curve"] = {"kind": "hilbert", "order": 12}
+    zeros = pa.table({"estimate": pa.array(np.zeros(rows))})
+    for a_byte, fits in ((9, True), (12, False)):
+        padding = rows // a_byte - len(sealed_file(zeros, json.dumps(record).encode(), compression="zstd"))
+        data = sealed_file(zeros, json.dumps({**record, "more": "x" * padding}).encode(), compression="zstd")
+        assert a_byte - 1 < rows / len(data) < a_byte + 1
+        if fits:
+            assert fileformat.stated("curve", data) == (release.domain, rows)
+        else:
+            with pytest.raises(Damaged):
+                fileformat.stated("curve", data)
+
+
 @pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid", "slopes"])
 def test_usual_files_hold_little(name):
     data = (ROOT / "tests" / "golden" / f"{name}.parquet").read_bytes()
