@@ -625,6 +625,20 @@ def test_what_stands_beside_features_may_be_long(tmp_path: Path) -> None:
     assert not rows_of(str(path))
 
 
+@pytest.mark.parametrize("ending", ["geojson", "geojsonl"])
+@pytest.mark.parametrize("size", [5, 64, 1000])
+def test_a_record_that_is_too_long_is_dropped_wherever_blocks_end(
+    tmp_path: Path, ending: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from veilmap.geofiles import geojson
+
+    monkeypatch.setattr(geojson, "BLOCK_BYTES", size)
+    monkeypatch.setattr(geojson, "LONGEST_RECORD", 200)
+    long = [Record(0.5, 0.5, 1, "x" * length) for length in (60, 250, 900)]
+    write = write_geojson_lines if ending == "geojsonl" else write_geojson
+    assert rows_of(write(tmp_path / f"p.{ending}", [*PEOPLE, *long])).total() == len(PEOPLE) + 1
+
+
 @given(st.text('{}[]",: ', max_size=12))
 def test_what_is_no_collection_is_refused(text: str) -> None:
     import io

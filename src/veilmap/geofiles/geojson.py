@@ -106,7 +106,7 @@ class Collection:
 
     def _record(self, mark: int) -> None:
         if mark == COMMA or (mark == CLOSE_ARRAY and self._text.strip()):
-            self._records.append(self._text)
+            self._records.append(_not_too_long(self._text))
         self._go(_Place.FEATURES if mark == COMMA else _Place.AFTER_FEATURES)
         if mark not in (COMMA, CLOSE_ARRAY):
             raise NotACollection("its features are not a list")
@@ -130,14 +130,14 @@ def line_blocks(stream: IO[bytes]) -> Iterator[list[bytes]]:
     block = stream.read(BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
     while block:
         *lines, rest = (rest + block).split(b"\n")
-        yield lines
+        yield [_not_too_long(line) for line in lines]
         rest = _not_too_long(rest)
         block = stream.read(BLOCK_BYTES)
     yield [rest]
 
 
 def _not_too_long(text: bytes) -> bytes:
-    """The record so far; what no JSON begins with if it is too long to keep."""
+    """The record so far; what no JSON begins with if it is too long to keep, wherever blocks of the file end."""
     return text if len(text) <= LONGEST_RECORD else NOT_JSON
 
 
