@@ -345,7 +345,7 @@ def test_names_are_no_code_in_the_page_nor_in_the_csv(chromium, tmp_path):
 
     image = "<img src=x onerror=\"document.title='run'\">"
     release = private(released(vm.Domain({image: (-125, -103), "=1+1": (31, 49)}, crs="EPSG:4326")))
-    shapes, names = [shapely.box(-123, 47, -121, 48)] * 2, [image, "=1+1"]
+    shapes, names = [shapely.box(-123, 47, -121, 48)] * 3, [image, "=1+1", "a;=1"]
     geopandas.GeoDataFrame({"name": names}, geometry=shapes, crs="EPSG:4326").to_file(tmp_path / "zones.geojson")
     zones = zones_of(release, tmp_path / "zones.geojson")
     with serving(release, files=serve.built_files(), zones=zones) as running, Visit(chromium, running) as visit:
@@ -355,7 +355,7 @@ def test_names_are_no_code_in_the_page_nor_in_the_csv(chromium, tmp_path):
         with visit.page.expect_download() as waiting:
             visit.page.click("#csv")
         rows = list(csv.reader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
-        assert [row[0] for row in rows] == ["zone", image, "'=1+1"]
+        assert [row[0] for row in rows] == ["zone", image, "'=1+1", "a;'=1"]
         assert rows[0][2] == "'=1+1_low"
         assert visit.page.locator("img").count() == 1  # its own
         visit.must_be_clean()
