@@ -323,3 +323,11 @@ def test_info_refuses_a_file_that_costs_more_than_it_states(run) -> None:  # typ
         status, out, err = run("info", "r.parquet", *words)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert "a path costs epsilon 1.01 by the noise of its counts, and 1 was charged" in err
+
+
+def test_leaves_without_cells_cost_nothing(tmp_path):
+    """Noisy means cut at borders, and pruning drops the counts below: everyone knows that such leaves are empty."""
+    for _ in range(20):
+        made = vm.release(np.tile([0.0, 10.0], (500, 1)), SQUARE, 1, "kd-noisymean", prune=30.0)
+        made.save(tmp_path / "r.parquet")
+        assert vm.load(tmp_path / "r.parquet").privacy.private

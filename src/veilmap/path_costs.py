@@ -15,10 +15,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.curve import CurveTree
 from veilmap.errors import Damaged
 from veilmap.estimate import Estimates
 from veilmap.method import Noise
 from veilmap.privacy import RELATIVE_TOLERANCE, Privacy
+from veilmap.tree import Tree
 from veilmap.vault import Charge
 
 Floats = NDArray[np.float64]
@@ -58,7 +60,9 @@ class PathCosts:
 def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
     """Recompute what the dearest path from the root to a leaf costs."""
     tree, variance = nodes.tree, nodes.noise_variance
-    if np.any(bare := tree.is_leaf & np.isinf(variance)):  # pruning dropped the counts that its estimate is made of:
+    if np.any(
+        bare := tree.is_leaf & np.isinf(variance) & ~_holds_nothing(tree)
+    ):  # pruning dropped the counts that its estimate is made of:
         variance = np.where(bare, nodes.subtree_variance, variance)  # together they cost no less than one as precise
     price = count_prices(variance, noise, privacy.rows_per_unit)
     cost = price.copy()
@@ -102,6 +106,13 @@ def charged_for_counts(privacy: Privacy, noise: Noise) -> Fraction:
 
 def _is_for_counts(charge: Charge, noise: Noise) -> bool:
     return charge.mechanism == noise.value and charge.what.startswith(NODE_COUNTS)
+
+
+def _holds_nothing(tree: Tree) -> NDArray[np.bool_]:
+    """Whether a node has no cells at all, as cuts at a border make them: everyone knows that its count is 0."""
+    ends = tree.keys if isinstance(tree, CurveTree) else tree
+    nothing: NDArray[np.bool_] = np.any(ends.hi <= ends.lo, axis=1)
+    return nothing
 
 
 def count_prices(variance: Floats, noise: Noise, rows: int) -> Floats:
