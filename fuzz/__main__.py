@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from veilmap.geofiles import DRIVERS
+
 PLACE = Path(".fuzz")
 TARGETS = (
     "domain", "options", "method", "boxes", "box_values", "box_text", "zones", "zone_file",
@@ -25,7 +27,7 @@ MOST_BYTES |= {"http_body": 2000, "http_query": 200, "http_headers": 200}
 SECONDS_A_CASE, MOST_MEGABYTES = 5, 2048
 
 
-SEPARATE = {"gpkg": "GPKG", "fgb": "FlatGeobuf", "shp": "ESRI Shapefile"}
+SEPARATE = {ending.removeprefix("."): driver for ending, driver in DRIVERS.items()}
 """Targets that need a process in which GDAL has one driver."""
 
 
