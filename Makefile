@@ -25,7 +25,7 @@ fetch: $(VENV)/browser.done
 
 # Those with a master and two workers on this machine.
 test-spark: $(VENV)/spark.done
-	$(BIN)/python -m pytest tests/test_spark.py tests/test_conformance.py
+	$(BIN)/python -m pytest tests/spark/test_spark.py tests/spark/test_conformance.py
 
 check: $(VENV)/test.done
 	$(BIN)/ruff check

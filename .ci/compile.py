@@ -6,7 +6,7 @@ Tests run in two processes, which would both compile them, and so would every co
 import numpy as np
 
 import veilmap as vm
-from veilmap.method import METHODS
+from veilmap.method.registry import METHODS
 
 for axes in (2, 1, 3):
     domain = vm.Domain({f"x{axis}": (0, 1) for axis in range(axes)})

@@ -18,10 +18,11 @@ from unittest import mock
 import numpy as np
 from rich.progress import track
 
-from veilmap.method import METHODS, Estimate
+from veilmap.method.method import PostProcessing
+from veilmap.method.registry import METHODS
 from veilmap.reproduce.accuracy import EPSILONS, errors, made, queries
+from veilmap.reproduce.point_sets import read_sets, usual_sets
 from veilmap.reproduce.score import typical
-from veilmap.reproduce.sets import read_sets, usual_sets
 from veilmap.reproduce.study import Setting
 
 SEED = 6
@@ -45,8 +46,8 @@ VARIANTS = {
     "splits into 16 parts": Variant({"FANOUT": 16.0}),
     "splits into 100 parts": Variant({"FANOUT": 100.0}),
     "flat leaves": Variant(method={"slopes": False}),
-    "empty leaves as they are": Variant(method={"estimate": Estimate.LEAST_SQUARES}),
-    "no estimate below 0": Variant(method={"estimate": Estimate.NONNEGATIVE}),
+    "empty leaves as they are": Variant(method={"estimate": PostProcessing.LEAST_SQUARES}),
+    "no estimate below 0": Variant(method={"estimate": PostProcessing.NONNEGATIVE}),
 }
 
 

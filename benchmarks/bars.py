@@ -22,8 +22,8 @@ from nacl.bindings import crypto_scalarmult_ed25519_noclamp
 import veilmap as vm
 from benchmarks.data import roads
 from benchmarks.zones import counties
-from veilmap.matching import secure
-from veilmap.matching.parties import expected_seconds, measure_speed
+from veilmap.matching import secure_comparison
+from veilmap.matching.protocol import expected_seconds, measure_speed
 from veilmap.reproduce.census import PEOPLE, THRESHOLDS, census
 from veilmap.reproduce.data import PAPER_BOX
 
@@ -84,12 +84,12 @@ def measure_matching(report: Report) -> None:
         "≤ 1.0",
         ours <= theirs,
     )
-    key = secure.make_key()
-    picked = secure.encrypt([0] * 4, [secure.random_scalar() for _ in range(4)], key)
+    key = secure_comparison.make_key()
+    picked = secure_comparison.encrypt([0] * 4, [secure_comparison.random_scalar() for _ in range(4)], key)
     scalar = b"\x07" * 31 + b"\x01"
     ours, theirs = best_of(
         3,
-        lambda: [secure.is_zero(secure.compare(picked, 0, key.public), key) for _ in range(500)],
+        lambda: [secure_comparison.is_zero(secure_comparison.compare(picked, 0, key.public), key) for _ in range(500)],
         lambda: [crypto_scalarmult_ed25519_noclamp(scalar, key.public) for _ in range(2000)],
     )
     report.row(

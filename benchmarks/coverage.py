@@ -22,7 +22,7 @@ import numpy as np
 import veilmap as vm
 from benchmarks.data import DATA
 from veilmap.reproduce.data import two_states
-from veilmap.reproduce.sets import usual_sets
+from veilmap.reproduce.point_sets import usual_sets
 
 SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
 CUBES, SLAB = (0.1, 0.25, 0.5), (0.05, 0.8)  # of the domain's sides: those of cubes, across a slab and along it

@@ -9,7 +9,7 @@ from pathlib import Path
 import atheris
 
 KERNELS = Path(__file__).parents[1] / "src" / "veilmap" / "kernels"
-COMPILED = ["veilmap.vault.noise", *(f"veilmap.kernels.{path.stem}" for path in KERNELS.glob("*.py"))]
+COMPILED = ["veilmap.vault.mechanisms.laplace", *(f"veilmap.kernels.{path.stem}" for path in KERNELS.glob("*.py"))]
 
 # What numba compiles must stay as it is.
 with atheris.instrument_imports(include=["veilmap"], exclude=COMPILED):

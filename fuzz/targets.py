@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -26,28 +26,28 @@ import pyarrow.parquet as pq
 import shapely
 
 import veilmap as vm
-from veilmap import fileformat
-from veilmap.amounts import exact_delta
-from veilmap.cli.boxes import parse_box, read_boxes
+from veilmap.answers.zone_files import add_answers, frame_of
+from veilmap.cli._boxes import parse_box, read_boxes
+from veilmap.cli._options import typed_settings
+from veilmap.cli._output import Format
+from veilmap.cli._zones import print_zones
 from veilmap.cli.info import print_info
-from veilmap.cli.options import typed_settings
-from veilmap.cli.show import Format
-from veilmap.cli.zones import print_zones
 from veilmap.engines import open_points
 from veilmap.engines.geometry import coordinates, find_geometry, must_be_points
 from veilmap.errors import BadInput, VeilmapError
-from veilmap.explore import asked
-from veilmap.explore.guard import Guard
-from veilmap.geofiles import layers
-from veilmap.geofiles.zones import zones as read_zone_file
-from veilmap.matching import parties
+from veilmap.explore import requests
+from veilmap.explore.security import Guard
+from veilmap.geofiles import gdal_layers
+from veilmap.geofiles.zone_files import zones as read_zone_file
+from veilmap.matching import protocol
 from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
 from veilmap.matching.rule import Rule
-from veilmap.method import METHODS
-from veilmap.publish import checked_delta, exact_epsilon, must_fit, resolve, settled
-from veilmap.published import release_of
+from veilmap.method.registry import METHODS
+from veilmap.method.request import ReleaseRequest
+from veilmap.method.resources import must_fit
+from veilmap.releases import release_file as fileformat
+from veilmap.releases.release import release_of
 from veilmap.testing import fixed_entropy
-from veilmap.zonefiles import count_zones, frame_of
 
 CORPUS = Path(__file__).parent / "corpus"
 LONGEST_SENTENCE = 1500
@@ -119,24 +119,30 @@ def domain(data: bytes) -> None:
 def options(data: bytes) -> None:
     """What `veilmap release` and `plan` are told, one a line."""
     name, epsilon, delta, sample, noise, estimate, height, prune, *settings = (text(data) + "\n" * 7).split("\n")
-    exact_epsilon(epsilon)
-    if delta:
-        exact_delta(delta)
     try:
         levels, below = int(height) if height else None, float(prune) if prune else None
     except ValueError:  # the command line refuses what is no number
         return
     chosen = [s for s in settings if s]
-    found = resolve(name, levels, below, sample or None, noise or None, None, typed_settings(chosen), estimate or None)
-    checked_delta(found, delta or None)
-    must_fit(settled(found, PLANE), PLANE)
+    request = ReleaseRequest.of(
+        epsilon,
+        name,
+        height=levels,
+        prune=below,
+        delta=delta or None,
+        sample=sample or None,
+        noise=noise or None,
+        estimate=estimate or None,
+        options=typed_settings(chosen),
+    )
+    request.settled(PLANE)
 
 
 @target(lambda: [json.dumps(m.to_json()).encode() for m in METHODS.values()], is_json=True)
 def method(data: bytes) -> None:
     found = vm.Method.from_json(parsed_json(data))  # type: ignore[arg-type]
     assert vm.Method.from_json(json.loads(json.dumps(found.to_json()))) == found
-    must_fit(settled(found, PLANE), PLANE)
+    must_fit(replace(found, structure=found.structure.settled(PLANE)), PLANE)
 
 
 # Boxes
@@ -219,14 +225,14 @@ RING, HOLE = [[0, -1], [4, -1], [3, 1.5], [0, 0], [0, -1]], [[1, -0.5], [2, -0.5
 )
 def zones(data: bytes) -> None:
     """Polygons with any corners: their rings, first the outer one."""
-    asked, record = [], parsed_json(data)
+    requests, record = [], parsed_json(data)
     with np.errstate(all="ignore"):
         for rings in record if isinstance(record, list) else []:
             with suppress(TypeError, ValueError, LookupError, OverflowError, shapely.errors.GEOSException):
-                asked.append(shapely.Polygon(rings[0], rings[1:]))
+                requests.append(shapely.Polygon(rings[0], rings[1:]))
     for release in releases()[:5]:
-        if asked:
-            must_answer(release, asked)
+        if requests:
+            must_answer(release, requests)
 
 
 @target(lambda: [geojson([RING], [RING, HOLE]), geojson([HOLE]), geojson()], is_json=True)
@@ -235,7 +241,8 @@ def zone_file(data: bytes) -> None:
     for mend in (False, True):
         with suppress(BadInput):
             frame = read_here(file("zones.geojson", data), mend)
-            counted, added, answers = count_zones(releases()[1], frame)
+            answers = releases()[1].count(frame)
+            counted, added = add_answers(frame, answers)
             assert np.isfinite(answers.high).all()
             assert set(added) <= set(counted.columns)
             with redirect_stdout(io.StringIO()):
@@ -273,8 +280,8 @@ def gis_files(ending: str) -> list[bytes]:
 def read_layer(ending: str, data: bytes) -> None:
     path = file(f"points.{ending}", data)
     with suppress(Exception):  # the process would end, and the file be refused
-        _, about, _ = layers.describe(str(path))
-        _, _, batches = layers.rows(str(path), about["layers"][0], [], True)
+        _, about, _ = gdal_layers.describe(str(path))
+        _, _, batches = gdal_layers.rows(str(path), about["layers"][0], [], True)
         for batch in batches:
             batch.validate(full=True)
     with suppress(BadInput):
@@ -315,15 +322,15 @@ def shp(data: bytes) -> None:
 )
 def http_body(data: bytes) -> None:
     """What /api/count is sent."""
-    found = asked.record(data)
-    asked.only(found, "boxes", "polygons", "zones", "confidence")
-    sure = asked.confidence(found.get("confidence", 0.95))
+    found = requests.record(data)
+    requests.only(found, "boxes", "polygons", "zones", "confidence")
+    sure = requests.confidence(found.get("confidence", 0.95))
     if "boxes" in found:
-        must_answer(releases()[1], asked.boxes(found["boxes"], PLANE), sure)
+        must_answer(releases()[1], requests.boxes(found["boxes"], PLANE), sure)
     if "polygons" in found:
-        must_answer(releases()[0], asked.polygons(found["polygons"]), sure)
+        must_answer(releases()[0], requests.polygons(found["polygons"]), sure)
     if "zones" in found:
-        assert all(0 <= zone < 3 for zone in asked.numbers(found["zones"], 3))
+        assert all(0 <= zone < 3 for zone in requests.numbers(found["zones"], 3))
 
 
 @target(lambda: [b"box=0,-1,4,1&confidence=0.5", b"axis=x&bins=7", b"bbox=1,2,3,4&limit=5", b"tile=3/1/2/dark"])
@@ -331,19 +338,19 @@ def http_query(data: bytes) -> None:
     """What is typed in an address."""
     for name, value in parse_qsl(text(data)):
         if name == "box":
-            must_answer(releases()[0], asked.typed_boxes([value], PLANE))
+            must_answer(releases()[0], requests.typed_boxes([value], PLANE))
         elif name == "bbox":
-            west, _, east, _ = asked.bounds(value)
+            west, _, east, _ = requests.bounds(value)
             assert np.isfinite([west, east]).all()
         elif name == "axis":
-            assert asked.axis(value, PLANE) in (0, 1)
+            assert requests.axis(value, PLANE) in (0, 1)
         elif name == "tile" and value.count("/") == 3:
-            zoom, x, y, _ = asked.tile(*value.split("/"))
+            zoom, x, y, _ = requests.tile(*value.split("/"))
             assert max(x, y) < 2**zoom
         elif name == "confidence":
-            must_answer(releases()[0], [0, -1, 4, 1], asked.number(value, "A confidence"))
+            must_answer(releases()[0], [0, -1, 4, 1], requests.number(value, "A confidence"))
         else:
-            assert 0 <= asked.whole(value, "A number", 0, 500) <= 500
+            assert 0 <= requests.whole(value, "A number", 0, 500) <= 500
 
 
 @target(lambda: [b"127.0.0.1:8417\nhttp://127.0.0.1:8417", b"localhost", b"[::1]:80\nnull", b"evil.example"])
@@ -406,7 +413,9 @@ def release_file(data: bytes) -> None:
 
 def in_json() -> Iterable[bytes]:
     """Small files, taken apart: header and columns."""
-    for data in (p.read_bytes() for p in sorted((CORPUS.parents[1] / "tests" / "golden").glob("*.parquet"))):
+    for data in (
+        p.read_bytes() for p in sorted((CORPUS.parents[1] / "tests" / "formats" / "golden").glob("*.parquet"))
+    ):
         header, table = fileformat.parsed("golden", data)
         if table.num_rows < 200:
             columns = {name: table[name].to_pylist() for name in table.column_names}
@@ -452,12 +461,12 @@ def matching_side() -> Side:
 
 
 def hello() -> dict[str, object]:
-    return parties._hello(matching_side(), matching_rule(PLANE), left=True)
+    return protocol._hello(matching_side(), matching_rule(PLANE), left=True)
 
 
 @target(lambda: [json.dumps(hello()).encode(), b"[" * 60_000], is_json=True)
 def handshake(data: bytes) -> None:
-    raise BadInput(parties._difference(hello(), data))
+    raise BadInput(protocol._difference(hello(), data))
 
 
 # Points

@@ -22,7 +22,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from veilmap.basemap import FILE, STEPS
+from veilmap.geography.basemap import FILE, STEPS
 
 Line = NDArray[np.float64]
 NEAR = 0.15  # degrees, in which two atlases may differ

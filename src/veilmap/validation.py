@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
 
+from veilmap.domain import KEY_BITS
 from veilmap.errors import BadInput
 
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10**6), Fraction(100)
@@ -48,4 +51,39 @@ def exact_delta(delta: object) -> Fraction:
         exact = Fraction(-1)
     if not 0 < exact <= Fraction(1, 10):
         raise BadInput(f"delta is a number between 0 and 0.1, far below one over the number of people; got {delta!r}.")
+    return exact
+
+
+def whole_height(height: object) -> int:
+    """A height that a caller gave, as a plain number."""
+    try:
+        whole = -1 if isinstance(height, bool) else operator.index(height)  # type: ignore[arg-type]
+    except TypeError:
+        whole = -1
+    if whole < 0:
+        raise BadInput(f"The height of a tree is a whole number, 0 or more, got {height!r}.")
+    if whole > KEY_BITS:
+        raise BadInput(
+            f"No domain can be halved more than {KEY_BITS} times, got height={height}: choose a smaller one."
+        )
+    return whole
+
+
+def exact_share(share: object, of: str = "medians") -> Fraction:
+    """A part of a budget, from 0 to 1 and not all of it."""
+    return _between(share, f"The share of the {of} is a number from 0 to below 1", lambda x: 0 <= x < 1)
+
+
+def exact_rate(rate: object) -> Fraction:
+    """The rate of a sample."""
+    return _between(rate, "The rate of a sample is a number above 0, up to 1", lambda x: 0 < x <= 1)
+
+
+def _between(value: object, rule: str, fits: Callable[[Fraction], bool]) -> Fraction:
+    try:
+        exact = exact_number(value)
+    except ValueError:
+        exact = Fraction(-1)
+    if isinstance(value, bool) or not fits(exact):
+        raise BadInput(f"{rule}, got {value!r}.")
     return exact

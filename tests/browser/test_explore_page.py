@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.explore import serve
+from veilmap.explore import server as serve
 from veilmap.testing import fixed_entropy
 
 pytest.importorskip("starlette", reason="there is no starlette: pip install 'veilmap[explore]'")
 playwright = pytest.importorskip("playwright.sync_api", reason="there is no playwright: pip install it")
 
-from test_explore import HOMES, RNG, WEST, Server, released, serving  # noqa: E402
+from tests.unit.explore.test_explore import HOMES, RNG, WEST, Server, released, serving  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = Path(__file__).parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 SMALL = {"width": 1000, "height": 640}
 GPU = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist")  # WebGL without one
 

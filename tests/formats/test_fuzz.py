@@ -20,13 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilmap as vm
-from veilmap import fileformat, pages, publish
 from veilmap.errors import BadInput, Damaged, ReleaseFileError, TooLarge, VeilmapError
+from veilmap.files import parquet_limits
+from veilmap.method import resources
+from veilmap.releases import release_file
 from veilmap.structures.best import MOST, Best
-from veilmap.structures.cells import CellTree
+from veilmap.structures.noisy_grid_kd import CellTree
 from veilmap.testing import fixed_entropy
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from fuzz.__main__ import SEPARATE, environment  # noqa: E402
 from fuzz.__main__ import TARGETS as LISTED  # noqa: E402
@@ -110,7 +112,7 @@ def rewritten(path, change, method="quad-opt", **options):
     release = made(method, **options)
     release.save(path)
     header, table = change(release.header(), pq.read_table(path))
-    fileformat.write(path, [table], header, release.domain)
+    release_file.write(path, [table], header, release.domain)
 
 
 def column_with(name, value, row=-1):
@@ -253,9 +255,9 @@ def test_a_file_that_unpacks_to_more_than_its_size_warrants_is_refused(tmp_path,
     twice = sealed_file(pa.Table.from_arrays([pa.array(np.zeros(1000)), longer], ["estimate", "estimate"]))
     for data in (many, text, twice):
         with pytest.raises(Damaged):
-            fileformat.parsed("bomb", data)
+            release_file.parsed("bomb", data)
     with pytest.raises(pytest.fail.Exception):
-        fileformat.parsed("none", (ROOT / "tests" / "golden" / "kd-hybrid.parquet").read_bytes())
+        release_file.parsed("none", (ROOT / "tests" / "formats" / "golden" / "kd-hybrid.parquet").read_bytes())
 
 
 def test_a_curve_has_at_most_ten_nodes_for_each_byte():
@@ -269,21 +271,21 @@ def test_a_curve_has_at_most_ten_nodes_for_each_byte():
         data = sealed_file(zeros, json.dumps({**record, "more": "x" * padding}).encode(), compression="zstd")
         assert a_byte - 1 < rows / len(data) < a_byte + 1
         if fits:
-            assert fileformat.stated("curve", data) == (release.domain, rows)
+            assert release_file.stated("curve", data) == (release.domain, rows)
         else:
             with pytest.raises(Damaged):
-                fileformat.stated("curve", data)
+                release_file.stated("curve", data)
 
 
 @pytest.mark.parametrize("name", ["quad-opt", "kd-hybrid", "slopes"])
 def test_usual_files_hold_little(name):
-    data = (ROOT / "tests" / "golden" / f"{name}.parquet").read_bytes()
+    data = (ROOT / "tests" / "formats" / "golden" / f"{name}.parquet").read_bytes()
     rows = pq.read_metadata(io.BytesIO(data)).num_rows
-    pages.must_hold_little(data, rows, 128, 1 << 14)
+    parquet_limits.must_hold_little(data, rows, 128, 1 << 14)
     with pytest.raises(ValueError, match="not so many"):
-        pages.must_hold_little(data, rows - 1, 128, 1 << 14)
+        parquet_limits.must_hold_little(data, rows - 1, 128, 1 << 14)
     with pytest.raises(ValueError, match="holds more"):
-        pages.must_hold_little(data, rows, 1, 0)
+        parquet_limits.must_hold_little(data, rows, 1, 0)
 
 
 def test_sizes_of_pages_are_what_pyarrow_says_of_them():
@@ -293,13 +295,13 @@ def test_sizes_of_pages_are_what_pyarrow_says_of_them():
             buffer, numbers = io.BytesIO(), RNG.random(rows)
             pq.write_table(pa.table({"a": numbers, "b": numbers.round(1)}), buffer, compression=packed, version="2.6")
             data, metadata = buffer.getvalue(), pq.read_metadata(buffer)
-            reader = pages.Reader(data)
-            for k, column in enumerate(reader.footer()[pages.GROUPS][0][pages.COLUMNS]):
-                about, theirs = column[pages.ABOUT], metadata.row_group(0).column(k)
+            reader = parquet_limits.Reader(data)
+            for k, column in enumerate(reader.footer()[parquet_limits.GROUPS][0][parquet_limits.COLUMNS]):
+                about, theirs = column[parquet_limits.ABOUT], metadata.row_group(0).column(k)
                 size = reader.unpacked_size(about)
                 headers = theirs.total_uncompressed_size - size
                 assert 0 < headers < 60 * (2 + rows // 10_000)
-                assert about[pages.VALUES] == rows
+                assert about[parquet_limits.VALUES] == rows
 
 
 @pytest.mark.parametrize("inner", [b"\x00", b"\x19\x00" + b"\x00"], ids=["structs", "lists"])
@@ -309,7 +311,7 @@ def test_a_footer_that_never_ends_is_left_soon(inner):
     data = b"PAR1" + some + len(some).to_bytes(4, "little") + b"PAR1"
     started = time.process_time()
     with pytest.raises(ValueError, match="so much"):
-        pages.must_hold_little(data, 10**9, 128, 1 << 14)
+        parquet_limits.must_hold_little(data, 10**9, 128, 1 << 14)
     assert time.process_time() - started < 5
 
 
@@ -366,7 +368,7 @@ def kilobytes_to_refuse(path):
         "try:\n    vm.load(sys.argv[1])\n"
         "except Damaged:\n    print(most() - before)\n"
     )
-    words = [sys.executable, "-c", script, path, ROOT / "tests" / "golden" / "kd-hybrid.parquet"]
+    words = [sys.executable, "-c", script, path, ROOT / "tests" / "formats" / "golden" / "kd-hybrid.parquet"]
     return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
 
@@ -444,12 +446,12 @@ def arrays_in(thing, seen):
 
 
 def test_trees_that_choose_their_height_are_refused_where_they_would_not_fit(monkeypatch):
-    monkeypatch.setattr(publish, "free_memory", lambda: 10 * 2**20)
+    monkeypatch.setattr(resources, "free_memory", lambda: 10 * 2**20)
     for method in ("best", "quad-opt"):
         with pytest.raises(TooLarge, match=rf"{method} may have about .* nodes, and take .* GiB .* height 8"):
             vm.release(POINTS, DOMAIN, 1, method)
-    monkeypatch.setattr(publish, "free_memory", lambda: 2**30)
-    assert made().estimates.tree.size < Best.most_nodes == 2 * MOST
+    monkeypatch.setattr(resources, "free_memory", lambda: 2**30)
+    assert made().estimates.tree.size < Best.max_nodes == 2 * MOST
 
 
 # What fuzzing found in what is typed

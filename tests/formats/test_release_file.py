@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import veilmap as vm
-from veilmap import fileformat
-from veilmap.curve import CurveTree
+from veilmap.budgets import Workload
 from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError
-from veilmap.structures import HilbertR, Workload
+from veilmap.files.atomic_writes import staged_file
+from veilmap.releases import release_file
+from veilmap.structures import HilbertR
 from veilmap.testing import fixed_entropy
+from veilmap.trees import CurveTree
 
 RNG = np.random.default_rng(5)
 SQUARE = vm.Domain({"x": (0, 4), "y": (10, 12)})
@@ -123,7 +125,7 @@ def test_save_load_save_is_the_identity(make, tmp_path):
     assert isinstance(loaded.estimates.tree, CurveTree) == isinstance(release.estimates.tree, CurveTree)
 
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "release.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "release.schema.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("make", RELEASES.values(), ids=RELEASES)
@@ -218,7 +220,7 @@ def test_crafted_numbers_of_leaves_are_refused(column, value, tmp_path):
     numbers = table[column].to_pylist()
     numbers[-5] = value
     place = table.column_names.index(column)
-    fileformat.write(path, [table.set_column(place, column, pa.array(numbers, pa.float64()))], *rest(release))
+    release_file.write(path, [table.set_column(place, column, pa.array(numbers, pa.float64()))], *rest(release))
     if (column, value) == ("x_slope", -1.0):
         assert vm.load(path).estimates.slope[-5, 0] == -1
     else:
@@ -233,7 +235,7 @@ def test_crafted_numbers_of_inner_nodes_are_not_believed(tmp_path):
     for column in ("unevenness", "x_slope"):
         numbers = [1e300, *table[column].to_pylist()[1:]]
         table = table.set_column(table.column_names.index(column), column, pa.array(numbers, pa.float64()))
-    fileformat.write(path, [table], *rest(release))
+    release_file.write(path, [table], *rest(release))
     assert vm.load(path).estimates.unevenness[0] == 0
     assert not vm.load(path).estimates.slope[0].any()
 
@@ -247,7 +249,7 @@ def test_crafted_columns_of_slopes_are_refused(kind, tmp_path):
     table = table.remove_column(place)
     if kind == "text":
         table = table.add_column(place, "y_slope", pa.array(["steep"] * table.num_rows))
-    fileformat.write(path, [table], *rest(release))
+    release_file.write(path, [table], *rest(release))
     with pytest.raises(Damaged):
         vm.load(path)
 
@@ -338,7 +340,7 @@ def rewritten(file, header):
     table = pq.read_table(file)
     release = vm.load(file)
     spoiled = {**release.header(), **header}
-    fileformat.write(file, [table], spoiled, release.domain)
+    release_file.write(file, [table], spoiled, release.domain)
 
 
 def test_a_newer_format_says_so(file):
@@ -471,7 +473,7 @@ def test_folders_of_living_processes_and_of_others_are_left_alone(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f".veilmap-{'0' * 32}.tmp").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     (tmp_path / f".veilmap-{'1' * 32}.tmp").mkdir()
-    with fileformat.beside(tmp_path / "slow.csv") as written:
+    with staged_file(tmp_path / "slow.csv") as written:
         written.write_text("half")
         made(height=1).save(tmp_path / "r.parquet")
         made(height=1).save(tmp_path / "r.parquet")
@@ -486,7 +488,7 @@ def test_folders_of_living_processes_and_of_others_are_left_alone(tmp_path):
 
 
 def test_where_there_are_no_unnamed_files_saving_works_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr("veilmap.fileformat.unnamed_file", lambda *_: None)
+    monkeypatch.setattr("veilmap.files.atomic_writes.unnamed_file", lambda *_: None)
     made(height=1).save(tmp_path / "r.parquet")
     made(height=1).save(tmp_path / "r.parquet")
     with pytest.raises(BadInput, match="File exists"):
@@ -501,7 +503,7 @@ def test_where_unnamed_files_cannot_be_named_saving_works_the_same(why, tmp_path
         seen = errno.EEXIST if place.exists() else why  # Linux looks at the name first
         raise OSError(seen, os.strerror(seen))
 
-    monkeypatch.setattr("veilmap.fileformat.give_name", fails)
+    monkeypatch.setattr("veilmap.files.atomic_writes.give_name", fails)
     made(height=1).save(tmp_path / "r.parquet", overwrite=False)
     made(height=2).save(tmp_path / "r.parquet")
     with pytest.raises(BadInput, match="File exists"):
@@ -543,7 +545,7 @@ def test_columns_that_no_one_knows_are_not_read(method, kind, tmp_path, monkeypa
     path = tmp_path / "r.parquet"
     made(height=2, method=method).save(path)
     release, table = vm.load(path), pq.read_table(path)
-    fileformat.write(path, [table.append_column("more", EXTRA[kind](table.num_rows))], *rest(release))
+    release_file.write(path, [table.append_column("more", EXTRA[kind](table.num_rows))], *rest(release))
     read, really = [], pq.ParquetFile.read
     monkeypatch.setattr(pq.ParquetFile, "read", lambda file, columns: read.append(columns) or really(file, columns))
     assert vm.load(path).nodes.equals(release.nodes)
@@ -576,7 +578,7 @@ GOLDEN = ["quad-opt.parquet", "pruned-3d.parquet", "kd-hybrid.parquet", "hilbert
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_files_still_say_the_same(name, request):
-    """Files written by format 1, kept for ever. `python tests/golden/make.py` wrote them."""
+    """Files written by format 1, kept for ever. `python tests/formats/golden/make.py` wrote them."""
     folder = request.path.parent / "golden"
     release = vm.load(folder / name)
     said = json.loads((folder / name).with_suffix(".json").read_text())
@@ -614,7 +616,7 @@ def crafted(path, change):
     table = change(pq.read_table(path).to_pandas())
     schema = pq.read_schema(path)
     header = {**release.header(), "tree": {"nodes": len(table), "height": 3, "splits": None}}
-    fileformat.write(path, [pa.Table.from_pandas(table, schema=schema, preserve_index=False)], header, release.domain)
+    release_file.write(path, [pa.Table.from_pandas(table, schema=schema, preserve_index=False)], header, release.domain)
 
 
 @pytest.mark.parametrize("order", [0, -1, 2, 17, 19, 32, 2.0, "18", None, True])
@@ -633,7 +635,9 @@ def test_crafted_keys_cannot_leave_the_curve(column, value, tmp_path):
     table, release = pq.read_table(path), vm.load(path)
     keys = table[column].to_numpy().copy()
     keys[5] = value
-    fileformat.write(path, [table.set_column(table.column_names.index(column), column, pa.array(keys))], *rest(release))
+    release_file.write(
+        path, [table.set_column(table.column_names.index(column), column, pa.array(keys))], *rest(release)
+    )
     with pytest.raises(ReleaseFileError):
         vm.load(path)
 

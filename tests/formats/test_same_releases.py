@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.method import METHODS
+from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
 
 STORED = Path(__file__).parent / "golden" / "releases.json"

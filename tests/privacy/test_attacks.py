@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import veilmap as vm
-from veilmap.auditing.bound import least_epsilon
+from veilmap.auditing.epsilon_bound import least_epsilon
 from veilmap.cli import app
 from veilmap.testing import fixed_entropy
 
@@ -152,7 +152,9 @@ def found_alone(times: int = 40) -> int:
 def test_a_lone_row_is_not_found_where_the_tree_is_deepest(monkeypatch: pytest.MonkeyPatch) -> None:
     """At ε = 1 a guess is right at most e times as often as without the data, here 40 · e / 4096 times."""
     assert found_alone() <= 2
-    monkeypatch.setattr("veilmap.vault.gate.looks_dense", lambda counts, *rest: counts > 0)  # stops on true emptiness
+    monkeypatch.setattr(
+        "veilmap.vault.mechanisms.density_test.looks_dense", lambda counts, *rest: counts > 0
+    )  # stops on true emptiness
     assert found_alone() > 10  # it goes down to four cells, and noisy counts tell which
 
 
@@ -178,10 +180,11 @@ def test_cuts_do_not_stand_where_rows_are() -> None:
 CHILDREN = """
 import os, sys
 import numpy as np, veilmap as vm
-from veilmap.vault import price
+from veilmap.vault import noise_models
 if sys.argv[1] == "twin":
     state = np.random.default_rng(1)  # one for the whole program, as is often done
-    price.discrete_laplace = lambda epsilon, n, keys: np.rint(state.laplace(0, float(1 / epsilon), n)).astype(np.int64)
+    draw = lambda epsilon, n, keys: np.rint(state.laplace(0, float(1 / epsilon), n)).astype(np.int64)
+    noise_models.discrete_laplace = draw
 domain = vm.Domain({"x": (0, 1)}, bits=4)
 vm.release(np.full((5, 1), 0.1), domain, "0.001", "quad-opt", 2)
 ends = []

@@ -17,25 +17,26 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilmap.auditing.bound import least_epsilon
+from veilmap.auditing.adversary import laplace_rate
+from veilmap.auditing.epsilon_bound import least_epsilon
 from veilmap.auditing.neighbours import KnownRows
-from veilmap.auditing.reading import laplace_rate
-from veilmap.budget import LeafOnly, Levels
-from veilmap.curve import CurveTree
+from veilmap.budgets import LeafOnly, Levels
 from veilmap.domain import Domain
-from veilmap.method import METHODS, Method, Noise
-from veilmap.structures import Gate, KdTree, Quadtree
+from veilmap.method.method import Method, Noise
+from veilmap.method.registry import METHODS
+from veilmap.structures import Gate, KdTree, Quadtree, Structure
 from veilmap.testing import fixed_entropy
-from veilmap.vault import NoisyTree, Sealed, measure
-from veilmap.vault.dense import decay
-from veilmap.vault.exponential import exponential_cuts
-from veilmap.vault.gaussian import concentrated, discrete_gaussian
-from veilmap.vault.halves import uneven_halves
-from veilmap.vault.misses import sum_of_misses
-from veilmap.vault.noise import discrete_laplace
+from veilmap.trees import CurveTree
+from veilmap.vault import GridPrediction, Measured, NoisyTree, Sealed, measure
+from veilmap.vault.mechanisms.density_test import decay
+from veilmap.vault.mechanisms.exponential import exponential_cuts
+from veilmap.vault.mechanisms.gaussian import concentrated, discrete_gaussian
+from veilmap.vault.mechanisms.laplace import discrete_laplace
+from veilmap.vault.mechanisms.residuals import noisy_residuals
+from veilmap.vault.mechanisms.roughness import noisy_roughness
+from veilmap.vault.mechanisms.sampling import inner_epsilon
+from veilmap.vault.mechanisms.smooth import geometric
 from veilmap.vault.rows import Rows
-from veilmap.vault.sampling import inner_epsilon
-from veilmap.vault.smooth import geometric
 
 Break = Callable[[pytest.MonkeyPatch], None]
 Ints = NDArray[np.int64]
@@ -82,16 +83,6 @@ def first_level(noisy: NoisyTree) -> float:
     return float(noisy.tree.level_start[2] - noisy.tree.level_start[1])
 
 
-def checked(noisy: NoisyTree) -> float:
-    """In how many grids a check has found something."""
-    return float(sum(found > 0 for found, _ in noisy.misses))
-
-
-def expect_nothing(noisy: NoisyTree) -> tuple[tuple[tuple[int, ...], Ints], ...]:
-    """Of one box, and of its halves."""
-    return ((1,), np.zeros(1, np.int64)), ((2,), np.zeros(2, np.int64))
-
-
 def depth(noisy: NoisyTree) -> float:
     """Of the leaf that holds the first cell."""
     return float(on_path(noisy).sum())
@@ -102,9 +93,9 @@ def depth(noisy: NoisyTree) -> float:
 
 inner_once, decay_once, concentrated_once = cache(inner_epsilon), cache(decay), cache(concentrated)
 ONCE = (  # public arithmetic that every release would do anew
-    ("veilmap.vault.gate.inner_epsilon", inner_once),
-    ("veilmap.vault.gate.decay", decay_once),
-    ("veilmap.vault.gate.concentrated", concentrated_once),
+    ("veilmap.vault.measurement.inner_epsilon", inner_once),
+    ("veilmap.vault.mechanisms.density_test.decay", decay_once),
+    ("veilmap.vault.measurement.concentrated", concentrated_once),
 )
 
 
@@ -123,7 +114,7 @@ class Audit:
     delta: Fraction = Fraction(0)
     runs: int = 400
     settings: tuple[tuple[str, object], ...] = ()  # of structures, in any build: they decide nothing about privacy
-    review: Callable[[NoisyTree], Any] | None = None
+    predictions: tuple[GridPrediction, ...] = ()  # for a check: then its residuals are all that is read
 
     def sealed(self, more: tuple[int, ...]) -> Sealed:
         last = np.array(self.base * self.both + more, np.int64)
@@ -140,10 +131,15 @@ class Audit:
             if broken is not None:
                 broken(patch)
             for sealed in (self.sealed(self.more), self.sealed(())):
-                how = {"delta": self.delta, "review": self.review}
-                releases = (measure(sealed, self.method, CLAIM, **how) for _ in range(self.runs))
-                seen.append(np.array([self.look(noisy) for noisy in releases]))
+                releases = (measure(sealed, self.method, CLAIM, delta=self.delta) for _ in range(self.runs))
+                seen.append(np.array([self.read(made) for made in releases]))
         return least_epsilon(*seen, delta=float(self.delta))
+
+    def read(self, made: Measured) -> float:
+        if not self.predictions:
+            return self.look(made.tree)
+        assert made.check is not None
+        return float(sum(residual > 0 for residual, _ in made.check(self.predictions)))
 
 
 FIELDS = 2048
@@ -178,7 +174,7 @@ class FieldAudit:
         with pytest.MonkeyPatch.context() as patch, fixed_entropy(seed):
             if broken is not None:
                 broken(patch)
-            trees = [measure(sealed, self.method, CLAIM, delta=self.delta).tree for _ in range(self.runs)]
+            trees = [measure(sealed, self.method, CLAIM, delta=self.delta).tree.tree for _ in range(self.runs)]
         cuts = [tree.hi[first] - tree.lo[first] for tree in trees for first in (tree.first_child[tree.level(1)],)]
         seen = np.stack(cuts)[:, :, 0].astype(np.float64)
         return least_epsilon(seen[:, ::2].ravel(), seen[:, 1::2].ravel(), delta=float(self.delta))
@@ -199,20 +195,22 @@ def fitted(name: str, **options: object) -> Method:
 
 
 def half_the_noise(patch: pytest.MonkeyPatch) -> None:
-    for room in ("price", "dense"):
+    for module in ("noise_models", "mechanisms.density_test"):
         patch.setattr(
-            f"veilmap.vault.{room}.discrete_laplace", lambda part, n, keys: discrete_laplace(2 * part, n, keys)
+            f"veilmap.vault.{module}.discrete_laplace", lambda part, n, keys: discrete_laplace(2 * part, n, keys)
         )
 
 
 def gaussian_noise_a_quarter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("veilmap.vault.price.discrete_gaussian", lambda part, n, keys: discrete_gaussian(part / 16, n, keys))
+    patch.setattr(
+        "veilmap.vault.noise_models.discrete_gaussian", lambda part, n, keys: discrete_gaussian(part / 16, n, keys)
+    )
 
 
 def sharp_weights(patch: pytest.MonkeyPatch, times: int = 2) -> None:
     """Medians by the exponential mechanism as if the score changed by half as much as it can."""
     patch.setattr(
-        "veilmap.vault.medians.exponential_cuts",
+        "veilmap.vault.mechanisms.medians.exponential_cuts",
         lambda values, start, lo, hi, part, keys: exponential_cuts(values, start, lo, hi, times * part, keys),
     )
 
@@ -224,18 +222,20 @@ def sharpest_weights(patch: pytest.MonkeyPatch) -> None:
 def small_sum(patch: pytest.MonkeyPatch) -> None:
     """A sum of positions with noise for a quarter of what it can change by."""
     patch.setattr(
-        "veilmap.vault.medians.discrete_laplace",
+        "veilmap.vault.mechanisms.medians.discrete_laplace",
         lambda part, n, keys: discrete_laplace(4 * part if part < Fraction(1, 100) else part, n, keys),
     )
 
 
 def smooth_noise_a_sixth(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("veilmap.vault.smooth.geometric", lambda rate, scale, bits: geometric(6 * rate, scale, bits))
+    patch.setattr(
+        "veilmap.vault.mechanisms.smooth.geometric", lambda rate, scale, bits: geometric(6 * rate, scale, bits)
+    )
 
 
 def no_lowering(patch: pytest.MonkeyPatch) -> None:
     """PrivTree that asks at every level whether plain noisy counts are above 0, as if all cost no more than one."""
-    patch.setattr("veilmap.vault.gate.decay", lambda part, fanout: (part, 0))
+    patch.setattr("veilmap.vault.mechanisms.density_test.decay", lambda part, fanout: (part, 0))
 
 
 def dense_noise_a_quarter(patch: pytest.MonkeyPatch) -> None:
@@ -243,16 +243,16 @@ def dense_noise_a_quarter(patch: pytest.MonkeyPatch) -> None:
         rate, step = decay_once(part, fanout)
         return 4 * rate, step
 
-    patch.setattr("veilmap.vault.gate.decay", quarter)
+    patch.setattr("veilmap.vault.mechanisms.density_test.decay", quarter)
 
 
 def halves_of_one_axis(patch: pytest.MonkeyPatch) -> None:
     """Noise as if a row changed the halves along one axis only."""
 
     def careless(grid: Ints, side: Ints, axes: int, scales: int, part: Fraction, *rest: Any) -> Ints:
-        return uneven_halves(grid, side, axes, scales, axes * part, *rest)
+        return noisy_roughness(grid, side, axes, scales, axes * part, *rest)
 
-    patch.setattr("veilmap.vault.gate.uneven_halves", careless)
+    patch.setattr("veilmap.vault.measurement.noisy_roughness", careless)
 
 
 def no_cap(patch: pytest.MonkeyPatch) -> None:
@@ -266,33 +266,33 @@ def no_sample(patch: pytest.MonkeyPatch) -> None:
 
 def sample_worth_too_much(patch: pytest.MonkeyPatch) -> None:
     """Three times of what may be spent on it is spent."""
-    patch.setattr("veilmap.vault.gate.inner_epsilon", lambda rate, part: 3 * inner_once(rate, part))
+    patch.setattr("veilmap.vault.measurement.inner_epsilon", lambda rate, part: 3 * inner_once(rate, part))
 
 
 def level_at_a_time(patch: pytest.MonkeyPatch) -> None:
     """Each of some looks at one sample takes what a sample is worth for its own share."""
-    patch.setattr("veilmap.vault.gate.inner_epsilon", lambda rate, part: LOOKS * inner_once(rate, part / LOOKS))
+    patch.setattr("veilmap.vault.measurement.inner_epsilon", lambda rate, part: LOOKS * inner_once(rate, part / LOOKS))
 
 
 def level_not_paid_for(patch: pytest.MonkeyPatch) -> None:
     """Each level has noise as if it were the only one."""
-    patch.setattr("veilmap.vault.price.discrete_laplace", lambda part, n, keys: discrete_laplace(CLAIM, n, keys))
+    patch.setattr("veilmap.vault.noise_models.discrete_laplace", lambda part, n, keys: discrete_laplace(CLAIM, n, keys))
 
 
 def misses_of_no_price(patch: pytest.MonkeyPatch) -> None:
     """A check that is paid for once, of two grids: each has noise for all that was paid."""
 
     def careless(cells: Ints, places: Ints, expected: Ints, part: Fraction, *rest: Any) -> int:
-        return sum_of_misses(cells, places, expected, 2 * part, *rest)
+        return noisy_residuals(cells, places, expected, 2 * part, *rest)
 
-    patch.setattr("veilmap.vault.gate.sum_of_misses", careless)
+    patch.setattr("veilmap.vault.measurement.noisy_residuals", careless)
 
 
 # --- structures of halves, of looks at a sample, and of a check ---------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Halved:
+class Halved(Structure):
     """As many leaves as the noisy sum of its halves says."""
 
     height = None
@@ -301,7 +301,7 @@ class Halved:
         return None
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
-        uneven = int(gate.halves(np.array([0]), 1, MOST * epsilon)[0])
+        uneven = int(gate.roughness(np.array([0]), 1, MOST * epsilon)[0])
         gate.split(np.array([[min(max(8 + uneven, 1), 32), 1]]))
         gate.count_leaves(LITTLE * epsilon)
 
@@ -324,7 +324,7 @@ class Looks(KdTree):
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Structure):
     """One noisy count, and nearly all of the budget for a check of it."""
 
     height = None
@@ -334,7 +334,7 @@ class Checked:
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
         gate.count_leaves(LITTLE * epsilon)
-        gate.check(MOST * epsilon)
+        gate.reserve_check(MOST * epsilon)
 
 
 # --- counts -------------------------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ CUTS: dict[str, tuple[Audit | FieldAudit, tuple[Break, ...]]] = {
     ),
     # 199 rows in all get a second look, at the domain whole, and 200 are split at once.
     "best": (
-        Audit(METHODS["best"], first_level, **FLAT, both=199, settings=(("veilmap.structures.best.TOTAL", 95),)),
+        Audit(METHODS["best"], first_level, **FLAT, both=199, settings=(("veilmap.structures.best.TOTAL", 92),)),
         (half_the_noise,),
     ),
     # A row of none changes the halves along both axes, and those of what is released here are all it says.
@@ -475,8 +475,7 @@ CUTS: dict[str, tuple[Audit | FieldAudit, tuple[Break, ...]]] = {
     "a check": (
         Audit(
             Method(structure=Checked()),
-            checked,
-            review=lambda noisy: tuple(((n,), np.arange(n), np.zeros(n, int)) for n in (1, 2)),
+            predictions=tuple(((n,), np.arange(n), np.zeros(n, np.int64)) for n in (1, 2)),
         ),
         (misses_of_no_price,),
     ),

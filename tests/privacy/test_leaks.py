@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 import veilmap as vm
 from veilmap.errors import VeilmapError
-from veilmap.structures import Gate
+from veilmap.structures import Gate, Structure
 from veilmap.testing import fixed_entropy
-from veilmap.vault import Sealed, measure, price, seal
+from veilmap.vault import Sealed, measure, noise_models, seal
 
 DOMAIN = vm.Domain({"lon": (-8.0, 8.0), "lat": (32.0, 48.0)}, bits=2)  # 4 by 4 cells at the finest
 EPSILON = "0.00001"  # noise of some hundred thousands, on counts of a few thousands
@@ -232,7 +232,7 @@ def publish(points: object, **how: Any) -> vm.Release:
 
 
 @dataclass(frozen=True)
-class Probing:
+class Probing(Structure):
     """Compares halves, as `best` does of many rows; but with noise as wide as any here."""
 
     height = None
@@ -242,7 +242,7 @@ class Probing:
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
         gate.split(np.array([[2, 2]]))
-        gate.halves(np.zeros(4, np.int64), 1, epsilon / 2)
+        gate.roughness(np.zeros(4, np.int64), 1, epsilon / 2)
         gate.count(1, epsilon / 2)
 
 
@@ -318,7 +318,7 @@ def remembered() -> tuple[list[str], int]:
 def in_modules(watch: Watch) -> Walker:
     walker = Walker(watch)
     modules = [name for name in sys.modules if ours(name) and name != __name__]
-    assert "veilmap.vault.noise" in modules
+    assert "veilmap.vault.mechanisms.laplace" in modules
     for name in modules:
         walker.walk(dict(vars(sys.modules[name])), name)
     return walker
@@ -440,7 +440,7 @@ def test_exact_tree_would_be_found(
     monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch, how: dict[str, Any]
 ) -> None:
     """A release without noise: every place that could hold a count does, and the walker says so."""
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(noise_models, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
     assert Walker(watch).walk(publish(points, **how), "release").found
 
 
@@ -621,7 +621,7 @@ def test_error_while_counts_are_open_tells_nothing(
     def fail(*arguments: object) -> None:
         raise kind("while the counts are there")
 
-    monkeypatch.setattr(price, "discrete_laplace", fail)
+    monkeypatch.setattr(noise_models, "discrete_laplace", fail)
     with pytest.raises((VeilmapError, MemoryError, KeyboardInterrupt)) as caught:
         publish(points, method=method, height=None if method == "best" else 2)
     assert secrets_in(caught.value, watch) == []

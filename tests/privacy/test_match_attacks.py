@@ -19,13 +19,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilmap as vm
-from test_parties import LEFT, MET, MET_LEFT, RIGHT, RULES, STRANGE, be_left, be_right, frames_of, refused, run_both
+from tests.unit.matching.test_protocol import (
+    LEFT,
+    MET,
+    MET_LEFT,
+    RIGHT,
+    RULES,
+    STRANGE,
+    be_left,
+    be_right,
+    frames_of,
+    refused,
+    run_both,
+)
 from veilmap.errors import BadInput
-from veilmap.matching import limits, parties, secure
+from veilmap.matching import limits, protocol, secure_comparison
 from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import Side, leaves_only, noise_scales, open_side, read_blocks
 from veilmap.matching.list_proof import DEVIATES, prove
-from veilmap.matching.parties import ANSWERS, KEY, LISTS, RELEASE, RULE, Wire
+from veilmap.matching.protocol import ANSWERS, KEY, LISTS, RELEASE, RULE, Wire
 from veilmap.matching.rule import Rule
 
 pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
@@ -63,26 +75,28 @@ class Cheat:
         self.crossed = io.BytesIO()
 
     def __call__(self, stream: socket.socket) -> None:
-        wire, key = Wire(stream, self.crossed), secure.make_key()
-        wire.send(RULE, json.dumps(parties._hello(VICTIM, EXACT, True), sort_keys=True).encode())
+        wire, key = Wire(stream, self.crossed), secure_comparison.make_key()
+        wire.send(RULE, json.dumps(protocol._hello(VICTIM, EXACT, True), sort_keys=True).encode())
         wire.receive_at_most(RULE, 1 << 16)
-        wire.send(RELEASE, parties.to_bytes(self.made))
-        theirs = parties._from_bytes(wire.receive_at_most(RELEASE, 1 << 20))
+        wire.send(RELEASE, protocol.to_bytes(self.made))
+        theirs = protocol._from_bytes(wire.receive_at_most(RELEASE, 1 << 20))
         wire.send(KEY, key.public)
         for seats, slots, low, high in Agreement.of(
             EXACT, read_blocks(self.made, EXACT), read_blocks(theirs, EXACT)
         ).batches():
             wire.send(LISTS, b"".join(self._lists(seat - seats[0], low, high, key) for seat in seats.tolist()))
-            found = parties._cut(wire.receive(ANSWERS, 64 * len(seats) * len(slots)))
+            found = protocol._cut(wire.receive(ANSWERS, 64 * len(seats) * len(slots)))
             pairs = [(seat - int(seats[0]), slot) for seat in seats.tolist() for slot in slots.tolist()]
-            self.answers |= {pair: secure.is_zero(answer, key) for pair, answer in zip(pairs, found, strict=True)}
+            self.answers |= {
+                pair: secure_comparison.is_zero(answer, key) for pair, answer in zip(pairs, found, strict=True)
+            }
 
-    def _lists(self, slot: int, low: np.ndarray, high: np.ndarray, key: secure.Key) -> bytes:
+    def _lists(self, slot: int, low: np.ndarray, high: np.ndarray, key: secure_comparison.Key) -> bytes:
         out = b""
         for axis in range(2):
             numbers = self.numbers(slot, np.arange(low[axis], high[axis] + 1), axis)
-            randomness = [secure.random_scalar() for _ in numbers]
-            ciphers = secure.encrypt(numbers, randomness, key)
+            randomness = [secure_comparison.random_scalar() for _ in numbers]
+            ciphers = secure_comparison.encrypt(numbers, randomness, key)
             out += b"".join(ciphers) + prove(ciphers, numbers.index(1) if 1 in numbers else None, randomness, key)
         return out
 
@@ -112,7 +126,7 @@ def invent(slots: int) -> vm.Release:
 
 
 def test_lists_that_ask_for_bits_would_tell_every_value_if_nobody_checked_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties, "check", lambda *_: None)
+    monkeypatch.setattr(protocol, "check", lambda *_: None)
     cheat = Cheat(invent(8), ask_bits)
     for party in run_both(cheat, be_right(VICTIM, EXACT)):
         assert party.error is None, party.error
@@ -203,11 +217,11 @@ def test_a_release_that_is_not_as_agreed_is_refused_before_anything_is_answered(
 
 
 def test_a_left_party_refuses_an_invented_release_too() -> None:
-    claim = parties.to_bytes(forged(VICTIM.release, 1000))
+    claim = protocol.to_bytes(forged(VICTIM.release, 1000))
 
     def part(stream: socket.socket) -> None:
         wire = Wire(stream)
-        wire.send(RULE, json.dumps(parties._hello(VICTIM, EXACT, False), sort_keys=True).encode())
+        wire.send(RULE, json.dumps(protocol._hello(VICTIM, EXACT, False), sort_keys=True).encode())
         wire.receive_at_most(RULE, 1 << 16)
         wire.receive_at_most(RELEASE, 1 << 20)
         wire.send(RELEASE, claim)
@@ -224,13 +238,13 @@ def test_nothing_is_read_of_a_file_that_states_more_than_was_agreed(
     made = vm.release(
         np.zeros((0, 2)), box, 2, leaves_only("quad-baseline", 4 if changed == "nodes" else 1, EXACT, 2, None)
     )
-    claim = parties.to_bytes(made)
+    claim = protocol.to_bytes(made)
     for name in ("read", "iter_batches"):
         monkeypatch.setattr(pq.ParquetFile, name, lambda *_, **__: pytest.fail("It is read."))
 
     def part(stream: socket.socket) -> None:
         wire = Wire(stream)
-        wire.send(RULE, json.dumps(parties._hello(VICTIM, EXACT, False), sort_keys=True).encode())
+        wire.send(RULE, json.dumps(protocol._hello(VICTIM, EXACT, False), sort_keys=True).encode())
         wire.receive_at_most(RULE, 1 << 16)
         wire.receive_at_most(RELEASE, 1 << 20)
         wire.send(RELEASE, claim)
@@ -271,9 +285,9 @@ def test_honest_parties_are_never_refused(
         both.append(sides_of(np.clip(rng.normal(50, spread, (n, axes)), 0, 99), rule, epsilon, method, None, rows))
     for ours, theirs in (both, both[::-1]):
         limits.must_fit_rows(ours, rule)
-        file = parties.to_bytes(theirs.release)
+        file = protocol.to_bytes(theirs.release)
         assert len(file) <= limits.most_bytes(ours)
-        found = limits.must_be_as_agreed(ours, parties._from_bytes(file), rule)
+        found = limits.must_be_as_agreed(ours, protocol._from_bytes(file), rule)
         assert np.array_equal(found.slots, theirs.blocks.slots)
 
 
@@ -346,7 +360,7 @@ def trickle(pieces: Sequence[bytes], done: threading.Event) -> Callable[[socket.
 
 
 def test_a_byte_now_and_then_is_silence_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parties, "SLOWEST", 1 << 40)
+    monkeypatch.setattr(protocol, "SLOWEST", 1 << 40)
     done = threading.Event()
 
     def hurried(stream: socket.socket) -> object:
@@ -394,4 +408,4 @@ def test_a_party_at_its_own_table_needs_no_limit() -> None:
     side = open_side(crowd, EXACT, 50, leaves_only("quad-baseline", 1, EXACT, 50, None), rows=1)
     with pytest.raises(BadInput, match="larger than the agreed 1 rows allow"):
         limits.must_fit_rows(side, EXACT)
-    assert len(parties.compare_both(side, side, EXACT, lambda part: None)) >= 30
+    assert len(protocol.compare_both(side, side, EXACT, lambda part: None)) >= 30

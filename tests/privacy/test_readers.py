@@ -27,14 +27,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import naive
 import veilmap as vm
+from tests import naive
 from veilmap.domain import Domain
 from veilmap.engines import open_points
 from veilmap.errors import UnreadableInput
 from veilmap.geofiles import sandbox
 from veilmap.geofiles.geojson import Collection, NotACollection
-from veilmap.kernels.reading import scan_json, settle_records
+from veilmap.kernels.parsing import scan_json, settle_records
 from veilmap.testing import fixed_entropy
 
 DOMAIN = Domain({"x": (0.0, 1.0), "y": (0.0, 1.0)})
@@ -415,7 +415,7 @@ ZONE_TRICKS = {
 )
 def test_nothing_is_read_but_the_zones_that_were_named(tmp_path: Path, bait: Bait, ending: str, trick: str) -> None:
     pytest.importorskip("geopandas", reason="geopandas is not installed")
-    from veilmap.zonefiles import read_zones
+    from veilmap.answers.zone_files import read_zones
 
     path = tmp_path / f"zones.{ending}"
     path.write_text(ZONE_TRICKS[trick](bait))
@@ -491,7 +491,7 @@ def test_a_confined_process_opens_no_other_file_and_no_connection(bait: Bait) ->
 @pytest.mark.parametrize(("rows", "fits"), [(1 << 10, True), (1 << 23, False)])
 def test_a_file_of_zones_that_takes_too_much_is_refused(tmp_path: Path, rows: int, fits: bool) -> None:
     pytest.importorskip("geopandas", reason="geopandas is not installed")
-    from veilmap.zonefiles import read_zones
+    from veilmap.answers.zone_files import read_zones
 
     path = tmp_path / "bomb.parquet"
     names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), ["x" * (1 << 10)])
@@ -520,7 +520,7 @@ GRID = 'REMARK["PROJ CRS string: +proj=longlat +nadgrids={} +type=crs"]'
 def test_a_reference_system_that_a_file_spells_out_stays_in_its_process(tmp_path: Path, remark: str) -> None:
     """PROJ would open what it names, and the process that counts may open anything."""
     pytest.importorskip("geopandas", reason="geopandas is not installed")
-    from veilmap.zonefiles import read_zones
+    from veilmap.answers.zone_files import read_zones
 
     crs = SPELT_OUT.format(remark.format("/etc/passwd"))
     square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
@@ -535,7 +535,7 @@ def test_a_reference_system_that_a_file_spells_out_stays_in_its_process(tmp_path
 
 
 def test_zones_with_a_second_geometry_are_read(tmp_path: Path) -> None:
-    from veilmap.zonefiles import read_zones
+    from veilmap.answers.zone_files import read_zones
 
     frame = as_geoframe(PEOPLE)
     frame.assign(more=frame.geometry).to_parquet(tmp_path / "z.parquet")

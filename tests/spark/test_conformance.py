@@ -14,8 +14,8 @@ import pytest
 
 from veilmap.domain import Domain
 from veilmap.engines import open_points, spill
-from veilmap.questions import BoxParts, Cut, Grid, Grids, Nodes, Place, Question, Walk, parts_of, split_step
-from veilmap.tree import CutTree, RegularTree
+from veilmap.engines.tally import BoxParts, Cut, Grid, Grids, Nodes, Place, Question, Walk, parts_of, split_step
+from veilmap.trees import CutTree, RegularTree
 
 DOMAIN = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
 REGULAR = RegularTree(DOMAIN.side, 2, ((2, 2), (4, 4), (3, 3)))

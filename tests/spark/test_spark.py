@@ -16,16 +16,16 @@ import pytest
 from benchmarks.cluster import Cluster
 
 import veilmap as vm
-from test_readers import HOSTILE, PEOPLE, as_table, assert_one_unit_apart, units_of
+from tests.privacy.test_readers import HOSTILE, PEOPLE, as_table, assert_one_unit_apart, units_of
+from veilmap.cli import _spark as cli_spark
 from veilmap.cli import main
-from veilmap.cli import spark as cli_spark
 from veilmap.engines import open_points
 from veilmap.engines import spark as engine_module
+from veilmap.engines.tally import Grid
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.questions import Grid
 from veilmap.testing import fixed_entropy
 from veilmap.vault.entropy import SystemKeys
-from veilmap.vault.sampling import poisson
+from veilmap.vault.mechanisms.sampling import poisson
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),

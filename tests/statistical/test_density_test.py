@@ -1,4 +1,4 @@
-"""Which boxes look dense: all answers along a path together lose no more than ε. Proof: proofs/dense.md."""
+"""Which boxes look dense: all answers along a path together lose no more than ε. Proof: proofs/density_test.md."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from veilmap.vault.dense import decay, looks_dense
 from veilmap.vault.entropy import FixedKeys
-from veilmap.vault.noise import exp_bounds
+from veilmap.vault.mechanisms.density_test import decay, looks_dense
+from veilmap.vault.mechanisms.laplace import exp_bounds
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(3), Fraction(10)]
 FANOUTS = [2, 4, 8]

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from veilmap.errors import BadInput
-from veilmap.vault import gaussian, noise
 from veilmap.vault.entropy import FixedKeys, RandomBits, SystemKeys
-from veilmap.vault.gaussian import concentrated, discrete_gaussian, gaussian_variance, root_below
-from veilmap.vault.noise import BLOCK, discrete_laplace, is_below
+from veilmap.vault.mechanisms import gaussian, laplace
+from veilmap.vault.mechanisms.gaussian import concentrated, discrete_gaussian, gaussian_variance, root_below
+from veilmap.vault.mechanisms.laplace import BLOCK, discrete_laplace, is_below
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -233,8 +233,8 @@ class FewBits(RandomBits):
 @pytest.mark.parametrize(("scale", "accept"), SCALES)
 def test_ties_have_the_same_distribution(monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool) -> None:
     carried_on = []
-    refine = noise._refine
-    monkeypatch.setattr(noise, "_refine", lambda *a: carried_on.append(1) or refine(*a))
+    refine = laplace._refine
+    monkeypatch.setattr(laplace, "_refine", lambda *a: carried_on.append(1) or refine(*a))
     monkeypatch.setattr(gaussian, "BITS", 1)
     monkeypatch.setattr(gaussian, "RandomBits", FewBits)
     draws = discrete_gaussian(Fraction(3) * Fraction(str(scale)), 10_000, FixedKeys(6))
@@ -293,7 +293,7 @@ def test_every_batch_takes_fresh_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             used.append(key)
             super().__init__(key)
 
-    monkeypatch.setattr(noise, "RandomBits", Spy)
+    monkeypatch.setattr(laplace, "RandomBits", Spy)
     monkeypatch.setattr(gaussian, "RandomBits", Spy)
     monkeypatch.setattr(gaussian, "BATCH", 1000)
     draws = discrete_gaussian(Fraction(10**9), 5000, SystemKeys())

@@ -22,9 +22,10 @@ from scipy import stats
 
 from veilmap.errors import BadInput
 from veilmap.testing import fixed_entropy
-from veilmap.vault import entropy, noise
+from veilmap.vault import entropy
 from veilmap.vault.entropy import FixedKeys, RandomBits, SystemKeys, current_keys
-from veilmap.vault.noise import BLOCK, discrete_laplace, exp_bounds, noise_variance
+from veilmap.vault.mechanisms import laplace
+from veilmap.vault.mechanisms.laplace import BLOCK, discrete_laplace, exp_bounds, noise_variance
 
 DRAWS = 200_000
 ACCEPT, REJECT = 1e-9, 1e-20
@@ -170,7 +171,7 @@ def test_bounds_of_exp_enclose_it_and_are_narrow(x: Fraction, precision: int) ->
 
 @pytest.mark.parametrize("epsilon", [*EPSILONS, Fraction(1, 2**50), Fraction(355, 113), Fraction(1000)], ids=str)
 def test_expansions_are_certain_to_the_last_bit(epsilon: Fraction) -> None:
-    zero, *digits, tail = noise._probabilities(epsilon)
+    zero, *digits, tail = laplace._probabilities(epsilon)
     # at ε = 1000 the numbers are e^1000: only the short expansions are cheap to check by hand
     for bits in (16, 80, 144):
         e_lo, e_hi = exp_by_hand(epsilon, 700)
@@ -187,9 +188,9 @@ def test_expansions_are_certain_to_the_last_bit(epsilon: Fraction) -> None:
 def test_enclosures_enclose_at_any_precision(epsilon: Fraction, precision: int) -> None:
     """Also where they are wide: a digit is believed only when both ends agree on it."""
     for enclose, p in [
-        (noise._zero, lambda e: (e - 1) / (e + 1)),
-        (lambda x, n: noise._digit(x, 3, n), lambda e: 1 / (1 + e**8)),
-        (lambda x, n: noise._tail(x, 3, n), lambda e: 1 / e**8),
+        (laplace._zero, lambda e: (e - 1) / (e + 1)),
+        (lambda x, n: laplace._digit(x, 3, n), lambda e: 1 / (1 + e**8)),
+        (lambda x, n: laplace._tail(x, 3, n), lambda e: 1 / e**8),
     ]:
         lo, hi = enclose(epsilon, precision)
         sure = sorted(p(e) for e in exp_by_hand(epsilon, 400))
@@ -198,10 +199,10 @@ def test_enclosures_enclose_at_any_precision(epsilon: Fraction, precision: int) 
 
 def test_expansions_do_not_change_with_the_callers_decimal_context() -> None:
     epsilon = Fraction(5, 17)
-    want = [p.digits(80) for p in noise._probabilities.__wrapped__(epsilon)]
+    want = [p.digits(80) for p in laplace._probabilities.__wrapped__(epsilon)]
     with localcontext() as context:
         context.prec, context.rounding, context.traps[Inexact] = 3, "ROUND_UP", True
-        assert [p.digits(80) for p in noise._probabilities.__wrapped__(epsilon)] == want
+        assert [p.digits(80) for p in laplace._probabilities.__wrapped__(epsilon)] == want
         assert getcontext().prec == 3
 
 
@@ -224,7 +225,7 @@ def test_digits_asks_for_more_precision_until_both_ends_agree() -> None:
         p, width = Fraction(1, 2) + Fraction(1, 10**60), Fraction(1, 10**precision)  # just above a dyadic
         return p - width, p + width
 
-    assert noise.Probability(enclose).digits(16) == 2**15
+    assert laplace.Probability(enclose).digits(16) == 2**15
     assert len(asked) > 1
     assert asked[-1] > 60
 
@@ -246,7 +247,7 @@ class ScriptedBits:
 @given(st.sampled_from(EPSILONS), st.integers(-3, 3), st.integers(0, 2), st.integers(0, 2**64 - 1))
 def test_lazy_comparison_is_the_whole_comparison(epsilon: Fraction, off: int, agree: int, noise_word: int) -> None:
     """U < p, decided from the first word in which they differ, for U that agrees with p for a while."""
-    for p in noise._probabilities(epsilon)[:3]:
+    for p in laplace._probabilities(epsilon)[:3]:
         length = 16 + 64 * (agree + 1)
         u = p.digits(length) + off
         if u >> (64 * (agree + 1)) != p.digits(16):
@@ -254,19 +255,19 @@ def test_lazy_comparison_is_the_whole_comparison(epsilon: Fraction, off: int, ag
         words = [(u >> (64 * k)) & (2**64 - 1) for k in range(agree, -1, -1)] + [noise_word]
         script = ScriptedBits(*words)
         exact = p.digits(length + 64)  # U = 0.u…noise_word, to as many bits
-        assert noise._refine(p, script, 16) is ((u << 64) + noise_word < exact)
+        assert laplace._refine(p, script, 16) is ((u << 64) + noise_word < exact)
         assert off == 0 or script.left  # asked for no more bits than it took
 
 
 def test_undecided_comparisons_have_the_remaining_probability() -> None:
     """All comparisons open after 16 bits: each is then decided with the rest of its expansion."""
     epsilon, n = Fraction(1, 5), 20_000
-    probabilities = noise._probabilities(epsilon)
+    probabilities = laplace._probabilities(epsilon)
     first = np.array([p.digits(16) for p in probabilities], np.uint16)
     bits = RandomBits(SystemKeys().fresh())
     undecided = first.copy()
     undecided[-1] = 65535  # but no digit beyond: its first 16 bits are zeros, like those of any tiny number
-    z = np.array([noise._draw_slowly(probabilities, undecided, np.uint8(i & 1), first, bits) for i in range(n)])
+    z = np.array([laplace._draw_slowly(probabilities, undecided, np.uint8(i & 1), first, bits) for i in range(n)])
     rest = [(p.digits(80) & (2**64 - 1)) / 2**64 for p in probabilities]
     assert stats.binomtest(int((z == 0).sum()), n, rest[0]).pvalue > ACCEPT
     g = np.abs(z[z != 0]) - 1
@@ -286,12 +287,14 @@ class FewBits(RandomBits):
 @pytest.mark.parametrize(("scale", "accept"), SCALES)
 def test_slow_path_has_the_same_distribution(monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool) -> None:
     epsilon = Fraction(3, 10)
-    monkeypatch.setattr(noise, "FIRST", 1)
-    monkeypatch.setattr(noise, "RandomBits", FewBits)
+    monkeypatch.setattr(laplace, "FIRST", 1)
+    monkeypatch.setattr(laplace, "RandomBits", FewBits)
     slow = []
-    draw_slowly = noise._draw_slowly
-    monkeypatch.setattr(noise, "_draw_slowly", lambda *a: slow.append(1) or draw_slowly(*a))
-    draws = noise._draw(noise._probabilities.__wrapped__(epsilon / Fraction(str(scale))), 20_000, SystemKeys().fresh())
+    draw_slowly = laplace._draw_slowly
+    monkeypatch.setattr(laplace, "_draw_slowly", lambda *a: slow.append(1) or draw_slowly(*a))
+    draws = laplace._draw(
+        laplace._probabilities.__wrapped__(epsilon / Fraction(str(scale))), 20_000, SystemKeys().fresh()
+    )
     assert len(slow) > 15_000
     verdict(chi_square(draws, epsilon), accept)
 
@@ -301,10 +304,10 @@ def test_tail_beyond_the_last_digit_has_the_same_distribution(
     monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool
 ) -> None:
     epsilon = Fraction(3, 10)
-    monkeypatch.setattr(noise, "TAIL", Fraction(1, 2))  # a single digit: most draws go beyond it
-    probabilities = noise._probabilities.__wrapped__(epsilon / Fraction(str(scale)))
+    monkeypatch.setattr(laplace, "TAIL", Fraction(1, 2))  # a single digit: most draws go beyond it
+    probabilities = laplace._probabilities.__wrapped__(epsilon / Fraction(str(scale)))
     assert len(probabilities) <= 4
-    draws = noise._draw(probabilities, 40_000, SystemKeys().fresh())
+    draws = laplace._draw(probabilities, 40_000, SystemKeys().fresh())
     assert np.abs(draws).max() > 16
     verdict(chi_square(draws, epsilon), accept)
 
@@ -314,10 +317,12 @@ def test_slow_and_tail_together_have_the_same_distribution(
     monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool
 ) -> None:
     epsilon = Fraction(1)
-    monkeypatch.setattr(noise, "TAIL", 1)
-    monkeypatch.setattr(noise, "FIRST", 1)
-    monkeypatch.setattr(noise, "RandomBits", FewBits)
-    draws = noise._draw(noise._probabilities.__wrapped__(epsilon / Fraction(str(scale))), 40_000, SystemKeys().fresh())
+    monkeypatch.setattr(laplace, "TAIL", 1)
+    monkeypatch.setattr(laplace, "FIRST", 1)
+    monkeypatch.setattr(laplace, "RandomBits", FewBits)
+    draws = laplace._draw(
+        laplace._probabilities.__wrapped__(epsilon / Fraction(str(scale))), 40_000, SystemKeys().fresh()
+    )
     verdict(chi_square(draws, epsilon), accept)
 
 
@@ -371,7 +376,7 @@ def test_every_block_takes_a_fresh_key(monkeypatch: pytest.MonkeyPatch) -> None:
             used.append(key)
             super().__init__(key)
 
-    monkeypatch.setattr(noise, "RandomBits", Spy)
+    monkeypatch.setattr(laplace, "RandomBits", Spy)
     keys = RecordedKeys()
     draws = discrete_laplace(Fraction(1, 1000), 3 * BLOCK + 5, keys)
     discrete_laplace(Fraction(1, 1000), 5, keys)
@@ -422,7 +427,7 @@ def test_threads_draw_different_noise() -> None:
 FORKED = """
 import os
 from fractions import Fraction
-from veilmap.vault.noise import discrete_laplace
+from veilmap.vault.mechanisms.laplace import discrete_laplace
 from veilmap.vault.entropy import current_keys
 draw = lambda: discrete_laplace(Fraction(1, 10**5), 50, current_keys()).tobytes().hex()
 print(draw())
@@ -440,7 +445,7 @@ for read, write in ends:
 POOLED = """
 import multiprocessing, sys
 from fractions import Fraction
-from veilmap.vault.noise import discrete_laplace
+from veilmap.vault.mechanisms.laplace import discrete_laplace
 from veilmap.vault.entropy import SystemKeys
 if __name__ == "__main__":
     with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:

@@ -14,20 +14,28 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-import naive
 import veilmap as vm
-from test_smooth import SETS, eighty_twenty
+from tests import naive
+from tests.statistical.test_smooth import SETS, eighty_twenty
 from veilmap.domain import Domain
-from veilmap.kernels import centres, ranks
+from veilmap.engines.tally import Cut, Nodes, Step, Walk, split_step
+from veilmap.kernels import box_medians, median_ranks
 from veilmap.kernels.counting import find_cells, follow_cuts, follow_parts
-from veilmap.questions import Cut, Nodes, Step, Walk, split_step
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree, Tree, frozen
-from veilmap.vault import exponential, median, medians
+from veilmap.trees import CutTree, RegularTree, Tree, frozen
 from veilmap.vault.entropy import FixedKeys, RandomBits
-from veilmap.vault.exponential import uniform_below
-from veilmap.vault.medians import MEDIANS, cell_cut, exact_cuts, exponential_cuts, mean_cut, mean_cuts, private_cuts
-from veilmap.vault.noise import exp_bounds
+from veilmap.vault.mechanisms import exponential, medians, private_median
+from veilmap.vault.mechanisms.exponential import uniform_below
+from veilmap.vault.mechanisms.laplace import exp_bounds
+from veilmap.vault.mechanisms.medians import (
+    MEDIANS,
+    cell_cut,
+    exact_cuts,
+    exponential_cuts,
+    mean_cut,
+    mean_cuts,
+    private_cuts,
+)
 from veilmap.vault.rows import MANY, Rows
 
 Ints = NDArray[np.int64]
@@ -151,7 +159,7 @@ def test_cuts_of_one_call_are_independent() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "two ties", "empty"])
 def test_doubtful_proposals_have_the_same_distribution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "FINE", 2**63 - 1)  # every proposal is settled to the last bit
+    monkeypatch.setattr(median_ranks, "FINE", 2**63 - 1)  # every proposal is settled to the last bit
     values, lo, hi = BOXES[name]
     cuts = draws(values, lo, hi, EPSILON, 20_000)
     assert fit(cuts, probabilities(values, lo, hi, float(EPSILON)), lo) > 1e-9
@@ -161,7 +169,7 @@ def crude_weights(values, start, lo, hi, rate, running, about):
     """Every rank that has cuts is as likely as any other: acceptance has all the work to do, and rejects a lot."""
     for v in range(len(lo)):
         run = values[start[v] : start[v + 1]]
-        gaps = [ranks.gap_of_rank(run, int(lo[v]), int(hi[v]), r)[1] for r in range(len(run) + 1)]
+        gaps = [median_ranks.gap_of_rank(run, int(lo[v]), int(hi[v]), r)[1] for r in range(len(run) + 1)]
         distance = [abs(2 * r - len(run)) for r, gap in enumerate(gaps) if gap]
         running[start[v] + v : start[v + 1] + v + 1] = np.cumsum([(2**41 * max(gaps) + 1) * (gap > 0) for gap in gaps])
         about[v] = running[start[v + 1] + v], min(distance), 40
@@ -169,8 +177,8 @@ def crude_weights(values, start, lo, hi, rate, running, about):
 
 @pytest.mark.parametrize("name", ["plain", "both ends"])
 def test_crude_proposals_are_put_right_by_acceptance(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "FINE", 2**63 - 1)
-    monkeypatch.setattr(ranks, "weigh_ranks", crude_weights)
+    monkeypatch.setattr(median_ranks, "FINE", 2**63 - 1)
+    monkeypatch.setattr(median_ranks, "weigh_ranks", crude_weights)
     values, lo, hi = BOXES[name]
     cuts = draws(values, lo, hi, EPSILON, 8000)
     assert fit(cuts, probabilities(values, lo, hi, float(EPSILON)), lo) > 1e-9
@@ -184,7 +192,7 @@ def proposed(values: Ints, lo: int, hi: int, rate: float) -> tuple[list[int], in
     """The proposal of each rank, the least distance and the power, as the code has them."""
     running, about = np.empty(len(values) + 1, np.int64), np.empty((1, 3), np.int64)
     ends = np.array([0, len(values)]), np.array([lo]), np.array([hi])
-    ranks.weigh_ranks(values, *ends, rate, running, about)
+    median_ranks.weigh_ranks(values, *ends, rate, running, about)
     whole, nearest, power = about[0].tolist()
     assert whole == running[-1]
     return np.diff(running, prepend=0).tolist(), nearest, power
@@ -213,7 +221,7 @@ def test_proposals_times_acceptance_are_the_true_weights(box, rate: Fraction) ->
     values, lo, hi = box
     n = len(values)
     sizes, nearest, power = proposed(values, lo, hi, float(rate))
-    gaps = [ranks.gap_of_rank(values, lo, hi, r)[1] for r in range(n + 1)]
+    gaps = [median_ranks.gap_of_rank(values, lo, hi, r)[1] for r in range(n + 1)]
     assert sum(gaps) == hi - lo - 1
     assert sum(sizes) < 2**62
     assert nearest == min(abs(2 * r - n) for r in range(n + 1) if gaps[r])
@@ -225,7 +233,7 @@ def test_proposals_times_acceptance_are_the_true_weights(box, rate: Fraction) ->
         low, high = exp_bounds(-rate * distance, 40) if distance else (Fraction(1), Fraction(1))
         scale = gap * Fraction(2) ** power
         assert proposal > high * scale + Fraction(1, 2)
-        if proposal >= ranks.FINE:
+        if proposal >= median_ranks.FINE:
             assert low * scale / proposal > 1 - Fraction(1, 2**20)
         lower, upper = exponential._acceptance(gap, proposal, rate * distance, power)._enclose(40)
         assert 0 <= lower <= upper < 1
@@ -243,10 +251,10 @@ def test_pick_ranks(box, rate: Fraction, numbers: list[int]) -> None:
     at = [x % sum(sizes) for x in (*numbers, *edges)]
     picked = np.empty((len(at), 4), np.int64)
     running = np.cumsum(sizes)
-    ranks.pick_ranks(values, *ends, running, np.zeros(len(at), np.int64), np.array(at), picked)
+    median_ranks.pick_ranks(values, *ends, running, np.zeros(len(at), np.int64), np.array(at), picked)
     for x, (first, gap, proposal, distance) in zip(at, picked.tolist(), strict=True):
         r = next(r for r, e in enumerate(itertools.accumulate(sizes)) if x < e)
-        assert (first, gap) == ranks.gap_of_rank(values, lo, hi, r)
+        assert (first, gap) == median_ranks.gap_of_rank(values, lo, hi, r)
         assert (proposal, distance) == (sizes[r], abs(2 * r - len(values)))
 
 
@@ -285,7 +293,7 @@ def test_place_within_a_gap_says_nothing_of_the_rank() -> None:
 
 def test_only_fine_and_lucky_proposals_are_settled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """And all others with the exact exponent, which is of ε/2 and not of a float."""
-    lucky, fine = 2**62 - 2**42 - 1, ranks.FINE
+    lucky, fine = 2**62 - 2**42 - 1, median_ranks.FINE
     known = [(lucky, fine), (lucky, fine - 1), (lucky + 1, fine), (2**62 - 1, fine), (0, fine), (0, 2)]
     asked, seen_rate = [], []
 
@@ -303,8 +311,8 @@ def test_only_fine_and_lucky_proposals_are_settled_quickly(monkeypatch: pytest.M
         picked[:] = [(4, 3, m, 5) for _, m in known]
 
     monkeypatch.setattr(exponential, "RandomBits", Bits)
-    monkeypatch.setattr(ranks, "weigh_ranks", weigh)
-    monkeypatch.setattr(ranks, "pick_ranks", pick)
+    monkeypatch.setattr(median_ranks, "weigh_ranks", weigh)
+    monkeypatch.setattr(median_ranks, "pick_ranks", pick)
     monkeypatch.setattr(exponential, "_acceptance", lambda *about: about)
     monkeypatch.setattr(exponential, "is_below", lambda word, seen, p, bits: asked.append((word, seen, p)) or True)
     box = np.zeros(len(known), np.int64)
@@ -318,7 +326,7 @@ def test_gaps_of_ranks_are_the_cuts_with_so_many_below(box) -> None:
     values, lo, hi = box
     of = {c: sum(v < c for v in values.tolist()) for c in range(lo + 1, hi)}
     for r in range(len(values) + 1):
-        first, gap = ranks.gap_of_rank(values, lo, hi, r)
+        first, gap = median_ranks.gap_of_rank(values, lo, hi, r)
         assert [c for c in of if of[c] == r] == list(range(first, first + gap))
 
 
@@ -326,7 +334,7 @@ def test_gaps_of_ranks_are_the_cuts_with_so_many_below(box) -> None:
 def test_nearest_rank(box) -> None:
     values, lo, hi = box
     of = {sum(v < c for v in values.tolist()) for c in range(lo + 1, hi)}
-    assert ranks.nearest_rank(values, lo, hi) == min(of, key=lambda r: (abs(2 * r - len(values)), r))
+    assert median_ranks.nearest_rank(values, lo, hi) == min(of, key=lambda r: (abs(2 * r - len(values)), r))
 
 
 @given(st.lists(st.integers(1, 10) | st.sampled_from([2**62, 2**61 + 1]), max_size=9), st.integers(0, 99))
@@ -361,7 +369,10 @@ def of_our_code(rows: tuple[int, ...]) -> list[float]:
     sizes, nearest, power = proposed(values, 0, SIDE, float(EPSILON / 2))
     out = []
     for r, m in enumerate(sizes):
-        gap, exponent = ranks.gap_of_rank(values, 0, SIDE, r)[1], EPSILON / 2 * (abs(2 * r - len(rows)) - nearest)
+        gap, exponent = (
+            median_ranks.gap_of_rank(values, 0, SIDE, r)[1],
+            EPSILON / 2 * (abs(2 * r - len(rows)) - nearest),
+        )
         if gap:
             out += [float(m * exponential._acceptance(gap, m, exponent, power)._enclose(30)[0] / gap)] * gap
     return out
@@ -373,8 +384,8 @@ def at_an_integer_rank(rows: tuple[int, ...]) -> list[float]:
 
 
 def at_the_rank_of_the_median(rows: tuple[int, ...]) -> list[float]:
-    median = sorted(rows)[(len(rows) - 1) // 2] if rows else 0
-    middle = sum(v < median for v in rows)
+    private_median = sorted(rows)[(len(rows) - 1) // 2] if rows else 0
+    middle = sum(v < private_median for v in rows)
     return [math.exp(-EPSILON * abs(sum(v < c for v in rows) - middle)) for c in range(1, SIDE)]
 
 
@@ -490,7 +501,7 @@ def chance_of_the_centre(values: Ints, lo: int, hi: int, epsilon: float) -> floa
     sizes, _, _ = proposed(values, lo, hi, epsilon / 2)
     inside = 0.0
     for r, m in enumerate(sizes):
-        first, gap = ranks.gap_of_rank(values, lo, hi, r)
+        first, gap = median_ranks.gap_of_rank(values, lo, hi, r)
         both = min(first + gap - 1, high) - max(first, low) + 1
         inside += m * max(both, 0) / gap if gap else 0
     return inside / sum(sizes)
@@ -517,7 +528,7 @@ def test_lemma_6_needs_its_condition() -> None:
 def test_sum_positions(box, steps: int) -> None:
     values, lo, hi = box
     sums = np.empty(1, np.int64)
-    centres.sum_positions(values, np.array([0, len(values)]), np.array([lo]), np.array([hi]), steps, sums)
+    box_medians.sum_positions(values, np.array([0, len(values)]), np.array([lo]), np.array([hi]), steps, sums)
     twin = sum((v - lo) * steps // (hi - lo) for v in values.tolist())
     assert sums[0] == twin
 
@@ -526,7 +537,7 @@ def test_sum_positions(box, steps: int) -> None:
 def test_positions_of_very_wide_boxes_stay_in_their_range(width: int, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, width - 1) | st.integers(width - 3, width - 1))
     position = np.empty(1, np.int64)
-    centres.sum_positions(np.array([at]), np.array([0, 1]), np.array([0]), np.array([width]), 1024, position)
+    box_medians.sum_positions(np.array([at]), np.array([0, 1]), np.array([0]), np.array([width]), 1024, position)
     assert 0 <= position[0] <= 1023
     assert abs(int(position[0]) - at * 1024 // width) <= 1
 
@@ -795,7 +806,7 @@ def test_a_private_median_has_the_sharpness_of_its_mechanism_and_no_other(mechan
     """Values at 2 and 6 of a range of 8: a quarter of the cuts has rank 0, half of them rank 2, a quarter rank 5."""
     with fixed_entropy(2):
         arguments = KnownPoints(), mechanism, Fraction(epsilon), Fraction(0), Fraction(1)
-        draws = [median._median(*arguments) for _ in range(6000)]
+        draws = [private_median._median(*arguments) for _ in range(6000)]
     seen = np.histogram(draws, [0, 2 + 1e-6, 6 + 1e-6, 8])[0]
 
     def misfit(sharpness: float) -> float:
@@ -832,8 +843,8 @@ def test_a_sample_is_taken_at_its_rate_and_what_it_is_worth_is_spent(
         spent.append(("cell", len(cells), epsilon, 0))
         return 1
 
-    monkeypatch.setattr(median, "private_cuts", cuts)
-    monkeypatch.setattr(median, "cell_median", cell)
+    monkeypatch.setattr(private_median, "private_cuts", cuts)
+    monkeypatch.setattr(private_median, "cell_median", cell)
     for rate in (None, "0.25"):
         with fixed_entropy(5):
             vm.private_median(np.linspace(0, 1, 10_000), 0, 1, "0.1", mechanism, delta=delta, sample=rate)

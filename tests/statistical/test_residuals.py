@@ -1,8 +1,13 @@
-"""How far off answers are: one row moves the sum by one, and error bars follow it. Proof: proofs/misses.md."""
+"""How far off answers are: one row moves the sum by one, and error bars follow it. Proof: proofs/residuals.md."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -14,21 +19,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilmap as vm
-from veilmap.answer import Answerer
-from veilmap.budget import LeafOnly
+from veilmap.answers.answerer import Answerer
+from veilmap.answers.calibration import (
+    ROOM,
+    SLABS,
+    Grid,
+    calibrate,
+    grids,
+    learn_borders,
+    predict_grid,
+    predict_grids,
+    predicted,
+)
+from veilmap.answers.intervals import sides
+from veilmap.budgets import LeafOnly
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, VaultFailure
-from veilmap.estimate import estimate as estimated
-from veilmap.intervals import sides
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.pipeline import estimate as estimated
 from veilmap.kernels.counting import tally_grid
-from veilmap.method import METHODS, Method, Noise, named
-from veilmap.review import ROOM, SLABS, Review, asked, grids, learn, predicted
-from veilmap.structures import Gate
+from veilmap.method.method import Method, Noise
+from veilmap.method.registry import METHODS, named
+from veilmap.structures import Gate, Structure
 from veilmap.testing import fixed_entropy
-from veilmap.vault import NoisyTree, measure, seal
+from veilmap.vault import Measured, Residual, measure, seal
+from veilmap.vault.arguments import MAX_EXPECTED_COUNT
 from veilmap.vault.entropy import FixedKeys
-from veilmap.vault.misses import FARTHEST, sum_of_misses
-from veilmap.vault.price import LaplacePrice, NoPrice
+from veilmap.vault.mechanisms.residuals import noisy_residuals
+from veilmap.vault.noise_models import LaplaceNoise, NoNoise
 
 PLANE = Domain({"x": (0, 1), "y": (0, 1)}, bits=10)
 POINTS = np.random.default_rng(0).random((3000, 2)) ** 2
@@ -40,7 +58,7 @@ ASKED = (CELLS, PLACES, EXPECTED)
 
 
 @dataclass
-class Checked:
+class Checked(Structure):
     """Four boxes, half of a budget of 2 for them, half for a check."""
 
     after: Any = None
@@ -53,15 +71,21 @@ class Checked:
     def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
         gate.refine((2, 2))
         gate.count_leaves(epsilon / 2)
-        gate.check(self.part)
+        gate.reserve_check(self.part)
         if self.after is not None:
             self.after(gate)
 
 
-def checked(review: Any, after: Any = None, noise: Noise = Noise.DISCRETE_LAPLACE, points: Any = POINTS) -> NoisyTree:
+def measured(after: Any = None, noise: Noise = Noise.DISCRETE_LAPLACE) -> Measured:
     method = Method(structure=Checked(after), budget=LeafOnly(), noise=noise)
     with fixed_entropy(3):
-        return measure(seal(points, PLANE), method, Fraction(2), allow_nonprivate=True, review=review)
+        return measure(seal(POINTS, PLANE), method, Fraction(2), allow_nonprivate=True)
+
+
+def residuals_of(predictions: Any, noise: Noise = Noise.DISCRETE_LAPLACE) -> tuple[Residual, ...]:
+    check = measured(noise=noise).check
+    assert check is not None
+    return check(predictions)
 
 
 def slow_tally(cells: np.ndarray, parts: tuple[int, ...], bits: int) -> np.ndarray:
@@ -92,46 +116,78 @@ def test_a_row_more_changes_the_sum_by_one_at_most(cells: list[tuple[int, int]],
     counts, places = np.array(cells, np.int64).T
     more = counts.copy()
     more[at % len(more)] += 1
-    one, two = (sum_of_misses(c, places, np.array(expected), HALF, NoPrice(1), FixedKeys(0)) for c in (counts, more))
+    one, two = (noisy_residuals(c, places, np.array(expected), HALF, NoNoise(1), FixedKeys(0)) for c in (counts, more))
     assert one == sum(abs(sum(c for c, box in cells if box == k) - x) for k, x in enumerate(expected))
     assert abs(two - one) == 1
 
 
 def test_the_sum_is_that_of_the_boxes_and_its_noise_is_paid_for() -> None:
     """Two sums share what is paid; noise of half that rate is the near miss."""
-
-    def twice(noisy: NoisyTree) -> Any:
-        return (ASKED, ASKED)
-
-    made = checked(twice, noise=Noise.NONE)
     cells = np.minimum((POINTS * 1024).astype(np.int64), 1023)
     counts = slow_tally(cells, CELLS, 10)
     boxes = [sum(counts[k == PLACES]) for k in range(4)]
-    assert [found for found, _ in made.misses] == 2 * [np.abs(boxes - EXPECTED).sum()]
-    charge = checked(twice).charges[-1]
-    assert (charge.what, charge.epsilon) == ("how far off answers are", Fraction(1))
-    price = LaplacePrice(1)
-    assert [v for _, v in checked(twice).misses] == 2 * [price.variance(HALF)]
+    exact = residuals_of((ASKED, ASKED), Noise.NONE)
+    assert [found for found, _ in exact] == 2 * [np.abs(boxes - EXPECTED).sum()]
+    charge = measured().tree.charges[-1]
+    assert (charge.what, charge.epsilon) == ("calibration of error bars", Fraction(1))
+    price = LaplaceNoise(1)
+    assert [v for _, v in residuals_of((ASKED, ASKED))] == 2 * [price.variance(HALF)]
     keys, one = FixedKeys(1), np.array([5])
-    drawn = np.array([sum_of_misses(one, np.array([0]), one, HALF, price, keys) for _ in range(4000)])
+    drawn = np.array([noisy_residuals(one, np.array([0]), one, HALF, price, keys) for _ in range(4000)])
     size, spread = np.mean(np.square(drawn.astype(float))), np.sqrt(20 * price.variance(HALF) ** 2 / 4000)
     assert abs(size - price.variance(HALF)) < 6.2 * spread
     assert abs(size - price.variance(HALF / 2)) > 6.2 * spread
 
 
-def test_a_review_sees_what_would_be_published_and_cannot_change_it() -> None:
-    seen: list[NoisyTree] = []
+def test_a_check_is_charged_before_the_tree_is_given_out() -> None:
+    made = measured()
+    assert [charge.what for charge in made.tree.charges] == ["noisy counts of the leaves", "calibration of error bars"]
+    assert sum(charge.epsilon for charge in made.tree.charges) == 2
 
-    def meddle(noisy: NoisyTree) -> Any:
-        seen.append(replace(noisy, noisy_count=noisy.noisy_count.copy()))
-        noisy.noisy_count[:] = 0
-        return (ASKED,)
 
-    made = checked(meddle)
-    assert np.array_equal(seen[0].noisy_count, made.noisy_count)
-    assert made.noisy_count.any()
-    assert seen[0].charges == made.charges[:-1]
-    assert not seen[0].misses
+def test_what_is_done_with_the_tree_does_not_change_the_check() -> None:
+    made, other = measured(), measured()
+    assert made.check is not None
+    assert other.check is not None
+    other.tree.noisy_count[:] = 0
+    assert made.check((ASKED,)) == other.check((ASKED,))
+
+
+def test_a_check_answers_once() -> None:
+    """Also when the first question was wrong: an answer or a refusal, and then no more."""
+    for first in ((ASKED,), (), ((CELLS, PLACES),)):
+        check = measured().check
+        assert check is not None
+        with contextlib.suppress(VaultFailure):
+            check(first)
+        with pytest.raises(BadInput, match="one answer"):
+            check((ASKED,))
+
+
+def test_a_check_answers_one_of_many_threads() -> None:
+    check, start = measured().check, threading.Barrier(8)
+    assert check is not None
+
+    def ask(_: int) -> bool:
+        start.wait()
+        try:
+            return bool(check((ASKED,)))
+        except BadInput:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(8))) == 1
+
+
+def test_a_check_cannot_be_copied_and_lets_go_of_the_rows() -> None:
+    check = measured().check
+    for copy_of in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            copy_of(check)
+    assert repr(check) == "Check()"
+    assert check is not None
+    check((ASKED,))
+    assert check._answer is None
 
 
 @pytest.mark.parametrize(
@@ -148,17 +204,17 @@ def test_a_review_sees_what_would_be_published_and_cannot_change_it() -> None:
         (CELLS, np.arange(6), np.zeros(7, np.int64)),
         (CELLS, np.arange(6), np.zeros((6, 1), np.int64)),
         (CELLS, np.arange(6), np.zeros(6)),
-        (CELLS, np.arange(6), np.full(6, FARTHEST + 1)),
-        (CELLS, np.arange(6), np.full(6, -FARTHEST - 1)),
+        (CELLS, np.arange(6), np.full(6, MAX_EXPECTED_COUNT + 1)),
+        (CELLS, np.arange(6), np.full(6, -MAX_EXPECTED_COUNT - 1)),
     ],
 )
-def test_what_cannot_be_checked_is_refused_and_costs_nothing(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_checked_is_refused_before_noise_is_drawn(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> int:
         raise AssertionError
 
-    monkeypatch.setattr("veilmap.vault.gate.sum_of_misses", never)
+    monkeypatch.setattr("veilmap.vault.measurement.noisy_residuals", never)
     with pytest.raises(BadInput):
-        checked(lambda noisy: (wrong,))
+        residuals_of((wrong,))
 
 
 class Spy(np.ndarray):
@@ -192,12 +248,12 @@ def test_nothing_gets_through_the_gate_that_could_look_at_counts(monkeypatch: py
     named = np.zeros(6, [("a", np.int64)])
     for hostile in (hidden, (hidden,), Spied(), (Spied(),), ((CELLS, named, EXPECTED),), (ASKED,) * 17, np.zeros(3)):
         with pytest.raises(BadInput):
-            checked(lambda noisy, hostile=hostile: hostile)
+            residuals_of(hostile)
     seen: list[type] = []
     monkeypatch.setattr(
-        "veilmap.vault.gate.sum_of_misses", lambda cells, *boxes: seen.extend(map(type, boxes[:2])) or 5
+        "veilmap.vault.measurement.noisy_residuals", lambda cells, *boxes: seen.extend(map(type, boxes[:2])) or 5
     )
-    checked(lambda noisy: ((CELLS, PLACES.view(Spy), EXPECTED.view(Spy)),))
+    residuals_of(((CELLS, PLACES.view(Spy), EXPECTED.view(Spy)),))
     assert seen == [np.ndarray, np.ndarray]
 
 
@@ -208,48 +264,60 @@ def test_a_check_costs_no_less_than_something_and_no_more_than_there_is(
     def never(*_: object) -> int:
         raise AssertionError
 
-    monkeypatch.setattr("veilmap.vault.gate.sum_of_misses", never)
+    monkeypatch.setattr("veilmap.vault.measurement.noisy_residuals", never)
     method = Method(structure=Checked(part=part), budget=LeafOnly())
     with fixed_entropy(3), pytest.raises((BudgetSpent, VaultFailure)):
-        measure(seal(POINTS, PLANE), method, Fraction(2), review=lambda noisy: (ASKED,))
+        measure(seal(POINTS, PLANE), method, Fraction(2))
 
 
-def test_without_a_review_nothing_is_asked() -> None:
-    for review in (None, lambda noisy: ()):
-        made = checked(review)
-        assert not made.misses
-        assert [c.what for c in made.charges] == ["counts of the leaves"]
+def test_without_a_reservation_there_is_no_check() -> None:
+    with fixed_entropy(3):
+        made = measure(seal(POINTS, PLANE), named("quad-opt", height=2), Fraction(1))
+    assert made.check is None
+    assert residuals_of(()) == ()
 
 
 def test_after_a_check_the_gate_is_shut() -> None:
-    for verb in (lambda gate: gate.tree(), lambda gate: gate.check(HALF), lambda gate: gate.refine((2, 2))):
+    for verb in (lambda gate: gate.tree(), lambda gate: gate.reserve_check(HALF), lambda gate: gate.refine((2, 2))):
         with pytest.raises(BadInput, match="one call at a time"):
-            checked(lambda noisy: (ASKED,), after=verb)
+            measured(after=verb)
 
 
-def test_an_error_of_a_review_says_nothing() -> None:
-    with pytest.raises(VaultFailure):
-        checked(lambda noisy: 1 / 0)
+def test_an_error_of_a_check_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(cells: np.ndarray, *_: object) -> int:
+        raise ValueError(f"the counts are {cells}")
+
+    monkeypatch.setattr("veilmap.vault.measurement.noisy_residuals", fail)
+    with pytest.raises(VaultFailure, match="failed with ValueError") as caught:
+        residuals_of((ASKED,))
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    frames = [frame.name for frame in caught.traceback]
+    assert frames[-1] == "__call__"
 
 
 # --- what is learned ----------------------------------------------------------------------------------------------
 
 
-def reviewed(points: np.ndarray, seed: int = 1) -> tuple[Review, NoisyTree, Domain]:
-    domain = Domain({"x": (0, 1), "y": (0, 1)})
-    review = Review(domain, METHODS["best"])
+def checked(points: np.ndarray, seed: int = 1) -> tuple[tuple[Grid, ...], NodeEstimates]:
+    """The grids of a check of ``best``, and the estimates that it calibrated."""
+    domain, method = Domain({"x": (0, 1), "y": (0, 1)}), METHODS["best"]
     with fixed_entropy(seed):
-        return review, measure(seal(points, domain), METHODS["best"], Fraction(1), review=review), domain
+        made = measure(seal(points, domain), method, Fraction(1))
+        assert made.check is not None
+        nodes = estimated(made.tree, method, unevenness_soon=True)
+        asked = predict_grids(domain, method, made.tree, nodes)
+        return asked, calibrate(nodes, asked, made.check(tuple(grid.prediction for grid in asked)))
 
 
 def test_counts_of_any_size_draw_borders() -> None:
     """However far noise has gone: their sum may run over."""
     domain = Domain({"x": (0, 1), "y": (0, 1)})
     with fixed_entropy(2):
-        noisy = measure(seal(POINTS, domain), METHODS["best"], Fraction(1))
+        noisy = measure(seal(POINTS, domain), METHODS["best"], Fraction(1)).tree
     for size in (2**62, -(2**62)):
-        review = Review(domain, METHODS["best"])
-        assert len(review(replace(noisy, noisy_count=np.full(noisy.tree.size, size)))) == 3
+        far = replace(noisy, noisy_count=np.full(noisy.tree.size, size))
+        assert len(predict_grids(domain, METHODS["best"], far, estimated(far, METHODS["best"]))) == 3
 
 
 def test_sides_of_boxes() -> None:
@@ -272,10 +340,10 @@ def test_boxes_of_a_grid_are_whole_cells_and_what_is_asked_of_them(axes: int, bi
     """Borders are drawn anew for each release, and cells are those whose rows are counted."""
     domain = Domain({f"a{k}": (0, 1) for k in range(axes)}, bits=bits)
     with fixed_entropy(2):
-        noisy = measure(seal(np.random.default_rng(3).random((500, axes)), domain), METHODS["best"], Fraction(1))
+        noisy = measure(seal(np.random.default_rng(3).random((500, axes)), domain), METHODS["best"], Fraction(1)).tree
     answerer = Answerer(domain, estimated(noisy, METHODS["best"]), True)
     for boxes in grids(domain, noisy.tree.size):
-        parts, places, expected, *_ = asked(answerer, boxes, np.random.default_rng(4))
+        parts, places, expected, *_ = predict_grid(answerer, boxes, np.random.default_rng(4))
         assert math.prod(parts) <= max(ROOM, math.prod(boxes))
         assert max(parts) <= domain.side
         assert len(expected) == math.prod(boxes)
@@ -290,23 +358,23 @@ def test_boxes_of_a_grid_are_whole_cells_and_what_is_asked_of_them(axes: int, bi
         alone = answerer.within(np.array([np.ravel(corner)]), 0.95)
         assert expected[box] == np.rint(alone.estimate[0])
         assert mine.shape[1] == math.prod((mine.max(axis=1) - mine.min(axis=1) + 1).tolist())
-        again = asked(answerer, boxes, np.random.default_rng(6))
+        again = predict_grid(answerer, boxes, np.random.default_rng(6))
         assert parts == boxes or not np.array_equal(again.places, places)
 
 
 def test_misses_as_predicted_leave_error_bars_alone_and_larger_ones_stretch_them() -> None:
-    review, _, _ = reviewed(np.random.default_rng(4).random((40_000, 2)))
-    usual = [predicted(grid, np.zeros(4))[0] for grid in review.grids]
-    same = learn(review.grids, tuple((round(s), 1.0) for s in usual))
+    asked, _ = checked(np.random.default_rng(4).random((40_000, 2)))
+    usual = [predicted(grid, np.zeros(4))[0] for grid in asked]
+    same = learn_borders(asked, tuple((round(s), 1.0) for s in usual))
     assert same.across == pytest.approx((1, 1), abs=0.02)
     assert same.growth == pytest.approx(0, abs=0.02)
-    more = learn(review.grids, tuple((round(2 * s), 1.0) for s in usual))
-    less = learn(review.grids, tuple((round(0.9 * s), 1.0) for s in usual))
+    more = learn_borders(asked, tuple((round(2 * s), 1.0) for s in usual))
+    less = learn_borders(asked, tuple((round(0.9 * s), 1.0) for s in usual))
     assert min(more.across) > 1.5
     assert max(less.across) < 1
-    one = learn(review.grids, tuple((round(f * s), 1.0) for f, s in zip((2, 1, 1.2), usual, strict=True)))
+    one = learn_borders(asked, tuple((round(f * s), 1.0) for f, s in zip((2, 1, 1.2), usual, strict=True)))
     assert one.across[0] > 1.3 * one.across[1]
-    noisy = learn(review.grids, tuple((round(9 * s), 1e6 * s**2) for s in usual))
+    noisy = learn_borders(asked, tuple((round(9 * s), 1e6 * s**2) for s in usual))
     assert noisy.across == pytest.approx((1, 1), abs=0.02)
 
 
@@ -325,13 +393,11 @@ def test_a_checked_release_is_the_same_once_it_is_saved(tmp_path: Any) -> None:
 def test_ties_that_noisy_counts_do_not_show_are_found() -> None:
     """Rows on few lines: errors of slabs are coherent, and the intervals of a release say so."""
     rng = np.random.default_rng(5)
-    review, noisy, _ = reviewed(rng.random((60_000, 2)))
-    even = review.estimates(noisy).borders
+    even = checked(rng.random((60_000, 2)))[1].borders
     assert even is not None
     for lines in (150, SLABS - 1):  # the last are nearly in step with slabs
         points = np.stack([rng.integers(0, lines, 60_000) / lines + 0.003, rng.random(60_000)], axis=1)
-        review, noisy, _ = reviewed(points)
-        tied = review.estimates(noisy).borders
+        tied = checked(points)[1].borders
         assert tied is not None
         assert tied.across[0] > 2 * even.across[0]
 
@@ -346,7 +412,7 @@ def test_other_methods_are_checked_when_they_are_told_to(name: str) -> None:
     assert sum(charge.epsilon for charge in more.privacy.ledger) == 1
     usual = vm.release(POINTS, domain, 1, name, height=3)
     assert usual.estimates.borders is None
-    assert "how far off answers are" not in [charge.what for charge in usual.privacy.ledger]
+    assert "calibration of error bars" not in [charge.what for charge in usual.privacy.ledger]
 
 
 def test_a_stream_that_can_be_read_but_once_is_checked_as_well() -> None:

@@ -1,4 +1,4 @@
-"""How uneven boxes are inside: one row moves the sums by as much as is paid for. Proof: proofs/halves.md."""
+"""How uneven boxes are inside: one row moves the sums by as much as is paid for. Proof: proofs/roughness.md."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-import naive
-from test_gate import Script
-from veilmap.budget import LeafOnly
+from tests import naive
+from tests.unit.vault.test_gate import Script
+from veilmap.budgets import LeafOnly
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, VaultFailure
-from veilmap.kernels.contrasts import sum_contrasts
-from veilmap.method import Method, Noise
-from veilmap.structures import RUN, Gate
+from veilmap.kernels.roughness import sum_contrasts
+from veilmap.method.method import Method, Noise
+from veilmap.structures import CELLS_PER_RUN, Gate
 from veilmap.testing import fixed_entropy
 from veilmap.vault import NoisyTree, measure, seal
 from veilmap.vault.entropy import FixedKeys, Keys
-from veilmap.vault.halves import uneven_halves
-from veilmap.vault.price import GaussianPrice, LaplacePrice
+from veilmap.vault.mechanisms.roughness import noisy_roughness
+from veilmap.vault.noise_models import GaussianNoise, LaplaceNoise
 
 Ints = NDArray[np.int64]
 PART = Fraction(3, 7)
 
 
-def sums(grids: list[Ints], axes: int, scales: int, run: int = RUN) -> list[int]:
+def sums(grids: list[Ints], axes: int, scales: int, run: int = CELLS_PER_RUN) -> list[int]:
     """By the kernel."""
     out = np.zeros(scales, np.int64)
     grid = np.concatenate([np.zeros(0, np.int64), *(g.ravel() for g in grids)])
@@ -69,7 +69,7 @@ SMALL = [(1, 4, 4), (1, 8, 3), (2, 2, 4), (2, 4, 2), (3, 2, 3), (4, 2, 2)]  # ax
 
 
 @cache
-def all_sums(axes: int, side: int, below: int, run: int = RUN) -> NDArray[np.int64]:
+def all_sums(axes: int, side: int, below: int, run: int = CELLS_PER_RUN) -> NDArray[np.int64]:
     """The sums of every grid there is: one axis for the count of each part, and the scales last."""
     shape, scales = (below,) * side**axes, side.bit_length() - 1
     grids = np.stack(np.unravel_index(np.arange(below**side**axes), shape), axis=1)
@@ -81,7 +81,7 @@ def all_sums(axes: int, side: int, below: int, run: int = RUN) -> NDArray[np.int
     return np.array(table).reshape(*shape, scales)
 
 
-def moves(axes: int, side: int, below: int, rows: int = 1, run: int = RUN) -> NDArray[np.int64]:
+def moves(axes: int, side: int, below: int, rows: int = 1, run: int = CELLS_PER_RUN) -> NDArray[np.int64]:
     """By how much ``rows`` rows more, anywhere, change the sums of any grid: each way that there is, once."""
     table, places = all_sums(axes, side, below, run), range(side**axes)
     found = [np.zeros((0, table.shape[-1]), np.int64)]
@@ -94,7 +94,7 @@ def moves(axes: int, side: int, below: int, rows: int = 1, run: int = RUN) -> ND
     return np.unique(np.concatenate(found), axis=0)
 
 
-@pytest.mark.parametrize("run", [1, 3, RUN])
+@pytest.mark.parametrize("run", [1, 3, CELLS_PER_RUN])
 @pytest.mark.parametrize(("axes", "side", "below"), SMALL)
 def test_a_row_more_changes_each_sum_by_the_axes_and_no_more(axes: int, side: int, below: int, run: int) -> None:
     most = moves(axes, side, below, run=run)
@@ -113,22 +113,22 @@ def test_a_row_more_in_larger_grids(seed: int, axes: int) -> None:
     assert np.abs(np.array(sums(grids, axes, 4)) - before).max() <= axes
 
 
-class Asked(LaplacePrice):
+class Asked(LaplaceNoise):
     """What noise is asked for, of a price; it draws none."""
 
-    def __init__(self, price: LaplacePrice) -> None:
+    def __init__(self, price: LaplaceNoise) -> None:
         super().__init__(price.rows)
         self.power, self.parts = price.power, list[Fraction]()
 
-    def noise(self, part: Fraction, n: int, keys: Keys) -> Ints:
-        self.parts += [part] * n
+    def draw(self, price: Fraction, n: int, keys: Keys) -> Ints:
+        self.parts += [price] * n
         return np.zeros(n, np.int64)
 
 
-def asked(price: LaplacePrice, axes: int, scales: int) -> Fraction:
+def asked(price: LaplaceNoise, axes: int, scales: int) -> Fraction:
     """What each of the sums is noised for."""
     spy = Asked(price)
-    uneven_halves(np.zeros(2**axes, np.int64), np.array([2]), axes, scales, PART, spy, FixedKeys(0))
+    noisy_roughness(np.zeros(2**axes, np.int64), np.array([2]), axes, scales, PART, spy, FixedKeys(0))
     assert len(spy.parts) == scales
     assert len(set(spy.parts)) == 1
     return spy.parts[0]
@@ -154,11 +154,11 @@ def test_the_noisy_sums_lose_what_is_paid_and_no_more(axes: int, side: int, rows
     """Exactly: for a person with so many rows there are neighbours that lose all of it."""
     apart = moves(axes, side, rows + 1, rows)
     scales = apart.shape[1]
-    rate = asked(LaplacePrice(rows), axes, scales) / rows
+    rate = asked(LaplaceNoise(rows), axes, scales) / rows
     assert max(loss(d, rate) for d in apart) == PART
     for careless in ([rate * axes] if axes > 1 else []) + ([rate * scales] if scales > 1 else []):
         assert max(loss(d, careless) for d in apart) > PART
-    part = asked(GaussianPrice(rows), axes, scales)
+    part = asked(GaussianNoise(rows), axes, scales)
     assert max(rho(d, part, rows) for d in apart) == PART
     for careless in ([part * axes] if axes > 1 else []) + ([part * scales] if scales > 1 else []):
         assert max(rho(d, careless, rows) for d in apart) > PART
@@ -167,11 +167,11 @@ def test_the_noisy_sums_lose_what_is_paid_and_no_more(axes: int, side: int, rows
 # --- the noise --------------------------------------------------------------------------------------------------
 
 
-def drawn(price: LaplacePrice, axes: int, part: Fraction, seed: int) -> Ints:
+def drawn(price: LaplaceNoise, axes: int, part: Fraction, seed: int) -> Ints:
     """The noisy sums of many empty grids."""
     keys, side = FixedKeys(seed), np.array([2])
     return np.concatenate(
-        [uneven_halves(np.zeros(2**axes, np.int64), side, axes, 8, part, price, keys) for _ in range(300)]
+        [noisy_roughness(np.zeros(2**axes, np.int64), side, axes, 8, part, price, keys) for _ in range(300)]
     )
 
 
@@ -192,9 +192,9 @@ def far_gaussian(at: int, spread: float) -> float:
 def test_noise_has_its_scale_and_no_other(noise: str, axes: int, rows: int) -> None:
     part = Fraction(5, 3)
     if noise == "laplace":
-        price, spread, far = LaplacePrice(rows), 8 * axes * rows / float(part), far_laplace
+        price, spread, far = LaplaceNoise(rows), 8 * axes * rows / float(part), far_laplace
     else:
-        price, spread, far = GaussianPrice(rows), math.sqrt(8 * axes**2 * rows**2 / (2 * float(part))), far_gaussian
+        price, spread, far = GaussianNoise(rows), math.sqrt(8 * axes**2 * rows**2 / (2 * float(part))), far_gaussian
     values, at = drawn(price, axes, part, rows + 10 * axes), math.ceil(1.5 * spread)
     hits = int((np.abs(values) >= at).sum())
     assert binomtest(hits, len(values), far(at, spread)).pvalue > 1e-9
@@ -223,7 +223,7 @@ def run(steps: Steps, axes: int = 2, noise: Noise = Noise.DISCRETE_LAPLACE, **un
         points = pa.table({f"x{k}": rows_of(axes)[:, k] for k in range(axes)} | {"who": np.arange(300) // 3})
     sealed = seal(points, domain_of(axes), **unit)
     with fixed_entropy(1):
-        return measure(sealed, method, Fraction(1), delta=Fraction(1, 1000), allow_nonprivate=noise is Noise.NONE)
+        return measure(sealed, method, Fraction(1), delta=Fraction(1, 1000), allow_nonprivate=noise is Noise.NONE).tree
 
 
 def expected(gate: Gate, depth: Ints, scales: int, axes: int) -> list[int]:
@@ -236,7 +236,7 @@ def expected(gate: Gate, depth: Ints, scales: int, axes: int) -> list[int]:
             for row in cells[((lo <= cells) & (cells < hi)).all(axis=1)]:
                 grid[tuple(naive.part_of(c, a, b, 2 << d) for c, a, b in zip(row, lo, hi, strict=True))] += 1
             grids.append(grid)
-    return naive.contrasts(grids, axes, RUN, scales)
+    return naive.contrasts(grids, axes, CELLS_PER_RUN, scales)
 
 
 BEFORE: dict[str, Steps] = {
@@ -264,8 +264,8 @@ def test_halves_are_those_of_the_rows_in_the_boxes(before: str, axes: int) -> No
         narrow = (gate.tree().hi[newest] - gate.tree().lo[newest]).min(axis=1)
         depth = np.minimum(np.arange(len(narrow)) % 4 - 1, np.log2(narrow).astype(np.int64) - 1)
         depth[:1] = min(1, int(np.log2(narrow[0])) - 1)
-        seen.append((gate.halves(depth, 3, epsilon / 8).tolist(), expected(gate, depth, 3, axes)))
-        seen.append((gate.halves(np.full(len(depth), -7), 2, epsilon / 8).tolist(), [0, 0]))
+        seen.append((gate.roughness(depth, 3, epsilon / 8).tolist(), expected(gate, depth, 3, axes)))
+        seen.append((gate.roughness(np.full(len(depth), -7), 2, epsilon / 8).tolist(), [0, 0]))
         gate.count_leaves(epsilon / 8)
 
     run(steps, axes, Noise.NONE)
@@ -277,12 +277,12 @@ def test_halves_are_those_of_the_rows_in_the_boxes(before: str, axes: int) -> No
 def test_halves_are_charged_by_name_and_do_not_disturb_the_counts(noise: Noise) -> None:
     def steps(gate: Gate, total: Fraction) -> None:
         gate.refine((2, 2))
-        first = gate.halves(np.array([0, 1, -1, 2]), 3, total / 8)
+        first = gate.roughness(np.array([0, 1, -1, 2]), 3, total / 8)
         assert (first.dtype, first.shape) == (np.int64, (3,))
         gate.count_leaves(total * 7 / 8)
 
     noisy = run(steps, noise=noise)
-    assert [c.what for c in noisy.charges] == ["halves of the boxes of level 1", "counts of the leaves"]
+    assert [c.what for c in noisy.charges] == ["roughness of level 1", "noisy counts of the leaves"]
     assert {c.mechanism for c in noisy.charges} == {noise.value}
     cost = [c.epsilon + c.rho for c in noisy.charges]
     assert cost[1] == 7 * cost[0]
@@ -297,7 +297,7 @@ def test_rows_beyond_a_persons_limit_are_not_compared(most: int) -> None:
     seen: list[int] = []
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
-        seen.extend(gate.halves(np.array([5]), 1, epsilon / 8).tolist())
+        seen.extend(gate.roughness(np.array([5]), 1, epsilon / 8).tolist())
         gate.count_leaves(epsilon / 8)
 
     run(steps, 1, Noise.NONE, unit="who", most_rows=most)
@@ -330,15 +330,15 @@ BAD: dict[str, tuple[object, object]] = {
 def test_what_cannot_be_compared_is_refused_and_costs_nothing(depth: object, scales: object) -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         with pytest.raises((BadInput, VaultFailure, TypeError, ValueError, AttributeError)):
-            gate.halves(np.array(depth), scales, epsilon)  # type: ignore[arg-type]
+            gate.roughness(np.array(depth), scales, epsilon)  # type: ignore[arg-type]
         gate.count_leaves(epsilon)
 
-    assert [c.what for c in run(steps).charges] == ["counts of the leaves"]
+    assert [c.what for c in run(steps).charges] == ["noisy counts of the leaves"]
 
 
 def test_no_more_parts_than_there_is_room_for() -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
-        gate.halves(np.array([13]), 3, epsilon)  # 2^28 parts
+        gate.roughness(np.array([13]), 3, epsilon)  # 2^28 parts
 
     method = Method(structure=Script(steps), budget=LeafOnly())
     with pytest.raises(BadInput, match=r"1\.3e\+08 in all"):
@@ -349,8 +349,8 @@ def test_boxes_without_cells_are_left_out_or_refused() -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.cut(0, np.array([64]), None)  # nothing on the far side
         with pytest.raises(BadInput, match="no more parts than they have cells"):
-            gate.halves(np.array([0, 0]), 1, epsilon / 2)
-        gate.halves(np.array([0, -1]), 1, epsilon / 2)
+            gate.roughness(np.array([0, 0]), 1, epsilon / 2)
+        gate.roughness(np.array([0, -1]), 1, epsilon / 2)
         gate.count_leaves(epsilon / 2)
 
     run(steps)
@@ -359,7 +359,7 @@ def test_boxes_without_cells_are_left_out_or_refused() -> None:
 def test_a_curve_has_no_halves() -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.follow(3)
-        gate.halves(np.array([0]), 1, epsilon)
+        gate.roughness(np.array([0]), 1, epsilon)
 
     with pytest.raises(BadInput, match="no curve"):
         run(steps)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, chisquare
 
 import veilmap as vm
-from veilmap.vault import sampling
 from veilmap.vault.entropy import FixedKeys
-from veilmap.vault.noise import BLOCK
-from veilmap.vault.sampling import inner_epsilon, poisson
+from veilmap.vault.mechanisms import sampling
+from veilmap.vault.mechanisms.laplace import BLOCK
+from veilmap.vault.mechanisms.sampling import inner_epsilon, poisson
 
 Floats = NDArray[np.float64]
 

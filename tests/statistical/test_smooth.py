@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 import veilmap as vm
-from veilmap.kernels.smooth import ERROR, find_smooth, log_smooth
-from veilmap.vault import smooth
+from veilmap.kernels.smooth_sensitivity import ERROR, find_smooth, log_smooth
 from veilmap.vault.entropy import FixedKeys, RandomBits
-from veilmap.vault.noise import exp_bounds
-from veilmap.vault.smooth import geometric, least_log, smooth_cuts, smoothness
+from veilmap.vault.mechanisms import smooth
+from veilmap.vault.mechanisms.laplace import exp_bounds
+from veilmap.vault.mechanisms.smooth import geometric, least_log, smooth_cuts, smoothness
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

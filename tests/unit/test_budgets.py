@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from veilmap import BadInput, Geometric, LeafOnly, Levels, Uniform
-from veilmap.amounts import exact_delta, exact_epsilon
-from veilmap.budget import level_shares, share
+from veilmap.budgets import level_shares, share
+from veilmap.validation import exact_delta, exact_epsilon
 
 HEIGHTS, DIMENSIONS = st.integers(0, 30), st.integers(1, 8)
 RATIOS = st.none() | st.floats(1e-300, 1e300)

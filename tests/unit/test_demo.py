@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.kernels.painting import add_up
+from veilmap.kernels.rasterize import add_up
 from veilmap.plot import draw
 from veilmap.plot.density import WRONG, density_image, well_above
 from veilmap.testing import fixed_entropy

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
+from tests import naive
 from veilmap import BadInput, Domain
 from veilmap.domain import KEY_BITS, MOST_BITS
 from veilmap.kernels.counting import add_axis

@@ -15,11 +15,11 @@ import pytest
 from scipy.stats import chisquare
 
 import veilmap as vm
-from test_answer import EVERY_METHOD, publish
-from veilmap.curve import CurveTree
-from veilmap.estimate.whole import nonnegative_estimates
-from veilmap.kernels.curves import hilbert_keys
+from tests.unit.answers.test_answerer import EVERY_METHOD, publish
+from veilmap.estimate.nonnegative import nonnegative_estimates
+from veilmap.kernels.hilbert import hilbert_keys
 from veilmap.testing import fixed_entropy
+from veilmap.trees import CurveTree
 
 SURE = 1e-9
 

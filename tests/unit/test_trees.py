@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilmap.curve import CurveTree
-from veilmap.estimate import pruned
-from veilmap.kernels.curves import hilbert_keys
-from veilmap.tree import CutTree, RegularTree
+from veilmap.estimate.pruning import pruned
+from veilmap.kernels.hilbert import hilbert_keys
+from veilmap.trees import CurveTree, CutTree, RegularTree
 
 SIDE = 144  # of the trees below: room for uneven cuts as well as even ones
 

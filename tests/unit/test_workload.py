@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import veilmap as vm
+from veilmap.arrays import Ints
+from veilmap.budgets import Workload
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.workload import prices
-from veilmap.method import Method
-from veilmap.plan import plan
-from veilmap.structures import KdTree, Quadtree, Workload
-from veilmap.tree import CutTree, Ints, Tree
+from veilmap.method.method import Method
+from veilmap.planning.planner import plan
+from veilmap.structures import KdTree, Quadtree
+from veilmap.trees import CutTree, Tree
 
 FLAT = Domain({"x": (0, 1), "y": (0, 1)}, bits=6)
 BOXES = [[0.1, 0.2, 0.4, 0.35], [0, 0, 0.5, 0.5], [0.1, 0.1, 0.2, 0.2]]
@@ -48,7 +50,7 @@ def test_every_path_pays_the_total_and_every_leaf_something(
     tree = tree_of(height)
     boxes = np.sort(np.random.default_rng(seed).random((4, 2, 2)), axis=1).reshape(4, 4)
     counted = ~(skip & (tree.node_level % 2 != height % 2))
-    paid = Workload(boxes.tolist(), per).grains(tree, counted, FLAT, total, power)
+    paid = Workload(boxes.tolist(), per).node_prices(tree, counted, FLAT, total, power)
     assert along_paths(tree, paid) == {total}
     assert (paid[tree.is_leaf] > 0).all()  # also where nobody asks
     assert (paid >= 0).all()

@@ -249,7 +249,7 @@ function listKept(): void {
 /** The columns of `veilmap query --format csv`, and some more. */
 function csv(): string {
   const quoted = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  // No formula for a spreadsheet, as in csv_text.py: not at the beginning, nor behind what may end a cell.
+  // No formula for a spreadsheet, as in csv_cells.py: not at the beginning, nor behind what may end a cell.
   const plain = (name: string): string => {
     const text = name.replaceAll(/(;\s*|(?<=\S)\t\s*)(?=[=+\-@＝＋－＠])/g, "$1'");
     return /^(\s|\p{C})*[=+\-@＝＋－＠]|^[\t\r\n]/u.test(text) ? `'${text}` : text;

@@ -8,21 +8,19 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veilmap.answers.intervals import half_widths, leans, on_borders, parts_of, quantiles, sides, spread_of
+from veilmap.answers.zones import are_zones, checked_zones
+from veilmap.arrays import Floats, Ints
+from veilmap.boxes import checked_boxes
 from veilmap.domain import Domain
-from veilmap.estimate import Estimates
-from veilmap.intervals import half_widths, leans, on_borders, parts_of, quantiles, sides, spread_of
-from veilmap.kernels import boxes as kernel
-from veilmap.kernels import lookups, marginals
-from veilmap.kernels import zones as zone_kernel
-from veilmap.kernels.grids import summed_area
-from veilmap.queries import checked_boxes
-from veilmap.tree import RegularTree, frozen
-from veilmap.zones import are_zones, checked_zones
-
-Floats = NDArray[np.float64]
-
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.kernels import box_walks as kernel
+from veilmap.kernels import marginal_lookups, marginals
+from veilmap.kernels import polygon_counts as zone_kernel
+from veilmap.kernels.grid_cuts import summed_area
+from veilmap.trees import RegularTree, frozen
 
 WORTH_TABLES = 64
 """A tree with more nodes than this for each box that is asked is walked, not made tables of."""
@@ -96,7 +94,7 @@ class Answerer:
     """Answers questions on one tree of estimates; tables are built at the first question that is worth them."""
 
     domain: Domain
-    nodes: Estimates
+    nodes: NodeEstimates
     consistent: bool
     gaussian: bool = False
 
@@ -122,11 +120,11 @@ class Answerer:
             grid = np.array(tree.grid(tree.height), np.int64)
             kernel.look_up(self._table, grid, queries * np.tile(grid, 2), out)
         elif isinstance(tree, RegularTree):
-            lookups.count_grid(self._grid, self._table, self._tilts, queries * self.domain.side, out)
+            marginal_lookups.count_grid(self._grid, self._table, self._tilts, queries * self.domain.side, out)
         elif self._walks(len(queries)):
             out = self._walk(queries, self.nodes.subtree_variance)[0]
         else:
-            lookups.count_boxes(self._marginals, queries * self.domain.side, out)
+            marginal_lookups.count_boxes(self._marginals, queries * self.domain.side, out)
         return out
 
     def _walk(self, queries: Floats, variance: Floats) -> tuple[Floats, Floats]:
@@ -154,7 +152,7 @@ class Answerer:
             kernel.walk_variance(tree.first_child, tree.lo, tree.hi, variance, cells, noise)
         else:
             uneven, cut = np.empty((2, len(asked)))
-            lookups.box_errors(self._marginals, self._spreads, cells, noise, uneven, cut)
+            marginal_lookups.box_errors(self._marginals, self._spreads, cells, noise, uneven, cut)
             return Errors(noise, self._on_borders(asked, uneven, cut), cut)
         return Errors(noise, *self._cut(asked))
 
@@ -166,7 +164,7 @@ class Answerer:
         tree, unevenness, cells = self.nodes.tree, self.nodes.known_unevenness, queries * self.domain.side
         uneven, cut = np.zeros((2, len(queries)))
         if isinstance(tree, RegularTree) and unevenness is not None:
-            lookups.cut_grid(self._grid, self._unevens, cells, uneven, cut)
+            marginal_lookups.cut_grid(self._grid, self._unevens, cells, uneven, cut)
         elif unevenness is not None:
             kernel.walk_cut(tree.first_child, tree.lo, tree.hi, unevenness, cells, uneven, cut)
         return self._on_borders(queries, uneven, cut), cut
@@ -214,7 +212,7 @@ class Answerer:
         return _written_out(estimate, confidence, self.gaussian, noise, off, cut)
 
     @cached_property
-    def _columns(self) -> NDArray[np.int64]:
+    def _columns(self) -> Ints:
         tree, out = self.nodes.tree, np.empty(self.nodes.tree.size, np.int64)
         zone_kernel.grid_columns(tree.first_child, tree.lo, tree.hi, out)
         return out

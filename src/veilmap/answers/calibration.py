@@ -9,27 +9,20 @@ them see nothing.
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.answer import Answerer, Errors
+from veilmap.answers.answerer import Answerer, Errors
+from veilmap.answers.intervals import USUAL, sides, spread_of
+from veilmap.arrays import Floats, Ints
 from veilmap.domain import Domain
-from veilmap.estimate import Estimates
-from veilmap.estimate import estimate as estimated
-from veilmap.estimate.nodes import Borders
-from veilmap.intervals import USUAL, sides, spread_of
-from veilmap.memory import give_back
-from veilmap.method import Estimate, Method
-from veilmap.tree import Ints, Parts
-from veilmap.vault import NoisyTree
+from veilmap.estimate.node_estimates import Borders, NodeEstimates
+from veilmap.method.method import Method, PostProcessing
+from veilmap.trees import Parts
+from veilmap.vault import GridPrediction, NoisyTree, Residual
 
-Floats = NDArray[np.float64]
-
-LARGE = 1 << 20  # nodes of a tree
 SLABS = 101
 CUBES = {2: 23, 3: 11, 4: 5}
 """Boxes of a grid: across one axis, and a side, by axes, 3 for more."""
@@ -58,34 +51,23 @@ class Grid(NamedTuple):
     sides: Floats
     errors: Errors
 
+    @property
+    def prediction(self) -> GridPrediction:
+        """What the check compares with the rows."""
+        return self.parts, self.places, self.expected
 
-@dataclass(slots=True)
-class Review:
-    """Asked by the vault with the noisy tree, if there is budget for it; then it learns from what was found."""
 
-    domain: Domain
-    method: Method
-    nodes: Estimates | None = None
-    grids: tuple[Grid, ...] = ()
+def predict_grids(domain: Domain, method: Method, noisy: NoisyTree, nodes: NodeEstimates) -> tuple[Grid, ...]:
+    """Choose the grids of a check, and predict the counts of their boxes from the estimates."""
+    answerer = Answerer(domain, nodes, method.estimate is not PostProcessing.NOISY_COUNTS)
+    draw = np.random.default_rng(int(noisy.noisy_count.sum()) % 2**63)  # the same for the same release
+    return tuple(predict_grid(answerer, boxes, draw) for boxes in grids(domain, nodes.tree.size))
 
-    def __call__(self, noisy: NoisyTree) -> tuple[tuple[Parts, Ints, Ints], ...]:
-        if noisy.tree.size > LARGE:
-            give_back()  # what is left of growing the tree would add to what comes
-            self.nodes = estimated(noisy, self.method)
-        else:
-            with ThreadPoolExecutor(1) as other:
-                self.nodes = estimated(noisy, self.method, other)
-        answerer = Answerer(self.domain, self.nodes, self.method.estimate is not Estimate.NOISY_COUNTS)
-        draw = np.random.default_rng(int(noisy.noisy_count.sum()) % 2**63)  # the same for the same release
-        self.grids = tuple(asked(answerer, boxes, draw) for boxes in grids(self.domain, self.nodes.tree.size))
-        return tuple((grid.parts, grid.places, grid.expected) for grid in self.grids)
 
-    def estimates(self, noisy: NoisyTree) -> Estimates:
-        """What is published: with error bars as they should be, where that was checked."""
-        if self.nodes is None or not noisy.misses:
-            return estimated(noisy, self.method)
-        known = self.nodes.known_unevenness
-        return replace(self.nodes, unevenness=known, learn=None, borders=learn(self.grids, noisy.misses))
+def calibrate(nodes: NodeEstimates, grids: tuple[Grid, ...], residuals: tuple[Residual, ...]) -> NodeEstimates:
+    """Return the estimates with error bars that fit what the check has found."""
+    known = nodes.known_unevenness
+    return replace(nodes, unevenness=known, learn=None, borders=learn_borders(grids, residuals))
 
 
 def grids(domain: Domain, nodes: int) -> list[Parts]:
@@ -98,7 +80,7 @@ def grids(domain: Domain, nodes: int) -> list[Parts]:
     return slabs if axes == 1 else [*slabs, (each,) * axes]
 
 
-def asked(answerer: Answerer, boxes: Parts, draw: np.random.Generator) -> Grid:
+def predict_grid(answerer: Answerer, boxes: Parts, draw: np.random.Generator) -> Grid:
     """So many boxes along each axis. Part k of an axis has the domain's cells from k · side // parts on."""
     side, most = answerer.domain.side, max(boxes)
     finer = max(1, min(FINER, int(ROOM ** (1 / sum(n > 1 for n in boxes))) // most, side // most)) if most > 1 else 1
@@ -115,8 +97,8 @@ def asked(answerer: Answerer, boxes: Parts, draw: np.random.Generator) -> Grid:
     return Grid(parts, places, expected, sides(queries), answers._parts)
 
 
-def learn(grids: tuple[Grid, ...], misses: tuple[tuple[int, float], ...]) -> Borders:
-    """The unevenness with which these misses are likeliest, and that is not far from what leaves say.
+def learn_borders(grids: tuple[Grid, ...], residuals: tuple[Residual, ...]) -> Borders:
+    """The unevenness with which these residuals are likeliest, and that is not far from what leaves say.
 
     Gauss and Newton's steps, on the log of it: of all, of each axis, and the power of the leaves that are cut.
     """
@@ -125,7 +107,7 @@ def learn(grids: tuple[Grid, ...], misses: tuple[tuple[int, float], ...]) -> Bor
     at = np.zeros(axes + 2)
     for _ in range(STEPS):
         curve, off = np.diag(prior), -prior * at
-        for grid, (found, noise) in zip(grids, misses, strict=True):
+        for grid, (found, noise) in zip(grids, residuals, strict=True):
             expected, slope, own = predicted(grid, at)
             by = slope / (noise + own)
             curve, off = curve + np.outer(by, slope), off + by * (found - expected)

@@ -6,11 +6,9 @@ import math
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.errors import BadInput
-
-Floats = NDArray[np.float64]
 
 USUAL = 40.0
 """Leaves that a box cuts, for which ``across`` is meant."""

@@ -8,17 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from veilmap.csv_text import safe_cell, safe_cells
+from veilmap.answers.zones import quietly
 from veilmap.errors import BadInput, UnreadableInput, need
-from veilmap.fileformat import put_in_place
+from veilmap.files.atomic_writes import write_atomically
+from veilmap.files.csv_cells import safe_cell, safe_cells
 from veilmap.geofiles import DRIVERS
 from veilmap.geofiles.process import about_of, reading
-from veilmap.geofiles.zones import ENDINGS, MOST_MEMORY, MOST_SECONDS, PARQUET
-from veilmap.zones import quietly
+from veilmap.geofiles.zone_files import ENDINGS, MOST_MEMORY, MOST_SECONDS, PARQUET
 
 if TYPE_CHECKING:
-    from veilmap.answer import Answers
-    from veilmap.published import Release
+    from veilmap.answers.answerer import Answers
 
 WRITERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
 WRITTEN = (*WRITERS, *PARQUET, ".csv")
@@ -61,19 +60,18 @@ def frame_of(table: Any, about: Mapping[str, Any]) -> Any:
     return geopandas.GeoDataFrame(columns, geometry=shapes, crs=about["crs"])
 
 
-def count_zones(release: Release, zones: Any, confidence: float = 0.95) -> tuple[Any, list[str], Answers]:
-    """The table of zones with four more columns, the names of these, and what they are made of.
+def add_answers(zones: Any, answers: Answers) -> tuple[Any, list[str]]:
+    """Return the table of zones with four more columns, and the names of these.
 
     They are named count, stderr, low and high; or, if the table has any of these already, veilmap_count and so on.
     """
-    answers = release.count(zones, confidence)
     added, taken = list(ADDED), {str(name).lower() for name in zones.columns}  # to GeoPackage, Count is count
     if set(added) & taken:
         added = [f"veilmap_{name}" for name in ADDED]
     if clash := set(added) & taken:
         raise BadInput(f"The zones have columns {', '.join(sorted(clash))} already: rename or drop them.")
     columns = (answers.estimate, answers.stderr, answers.low, answers.high)
-    return zones.assign(**dict(zip(added, columns, strict=True))), added, answers
+    return zones.assign(**dict(zip(added, columns, strict=True))), added
 
 
 def must_be_writable(path: Path) -> None:
@@ -95,7 +93,7 @@ def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) 
     else:
         how = {"driver": WRITERS[ending], "engine": "pyogrio", "index": False, "DESCRIPTION": statement}
         quietly(lambda: frame.to_file(buffer, **how), f"These zones cannot be written as {ending}: choose another.")
-    put_in_place(path, buffer.getvalue(), overwrite)
+    write_atomically(path, buffer.getvalue(), overwrite)
 
 
 def _safe_table(table: Any) -> Any:

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput, need
-from veilmap.ground import Ground, crs_of
-from veilmap.kernels import boxes as kernel
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from veilmap.geography.crs import Ground, crs_of
+from veilmap.kernels import box_walks as kernel
 
 T = TypeVar("T")
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from veilmap.auditing.run import Audit, audit
+from veilmap.auditing.audits import Audit, audit
 
 __all__ = ["Audit", "audit"]

@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.answers.calibration import Grid, calibrate, predict_grids
+from veilmap.arrays import Floats, Ints
 from veilmap.auditing.neighbours import Neighbours
-from veilmap.method import Method, Noise
-from veilmap.review import Grid, Review
-from veilmap.tree import Ints
-from veilmap.vault import NoisyTree, measure
-
-Floats = NDArray[np.float64]
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.pipeline import estimate
+from veilmap.method.method import Method, Noise
+from veilmap.vault import NoisyTree, Residual, Sealed, measure
 
 DRAWS = 2**20  # of noise that are kept
 CHANCE = 5.0  # the square of so many standard deviations is not learned from
@@ -56,15 +56,16 @@ class Seen:
     variance: list[Floats] = field(default_factory=list)  # that the noise is said to have
     drawn: int = 0
 
-    def read(self, noisy: NoisyTree, review: Review, case: Neighbours, one_more: bool, gaussian: bool) -> None:
+    def read(self, output: Output, case: Neighbours, one_more: bool, gaussian: bool) -> None:
         """Take down one release."""
+        noisy = output.noisy
         tree, path, without, having = case.look(noisy.tree)
         told = np.isfinite(noisy.noise_variance)
         here = told & (having > without)
         found = odds(noisy.noisy_count[here], without[here], having[here], noisy.noise_variance[here], gaussian)
         noise = [noisy.noisy_count[told] - (having if one_more else without)[told]]
         variance = [noisy.noise_variance[told]]
-        for grid, (said, spread) in zip(review.grids, noisy.misses, strict=False):
+        for grid, (said, spread) in zip(output.grids, output.residuals, strict=True):
             sums = [np.array([misses(grid, cells)]) for cells in case.on_grid(grid.parts)]
             found += odds(np.array([said]), sums[0], sums[1], np.array([spread]), gaussian)
             noise.append(said - sums[one_more])
@@ -94,9 +95,8 @@ class Trial:
         for seen, one_more in zip(self.seen, (True, False), strict=True):
             sealed = self.case.sealed(one_more)
             for _ in range(times):
-                review = Review(self.case.domain, self.method)
-                noisy = measure(sealed, self.method, self.epsilon, delta=self.delta, review=review)
-                seen.read(noisy, review, self.case, one_more, gaussian)
+                output = run_method(self, sealed)
+                seen.read(output, self.case, one_more, gaussian)
 
     def scores(self, first: int, last: int, learned_from: int) -> dict[str, tuple[Floats, Floats]]:
         """Ways to tell the two apart, for releases ``first`` to ``last``: what trees say is learned from others."""
@@ -113,6 +113,31 @@ class Trial:
             found[name] = (told[0], told[1])
             found[f"counts and {name}"] = (counts[0] + told[0], counts[1] + told[1])
         return found
+
+
+class Output(NamedTuple):
+    """Everything that the vault gave out for one release, and what was predicted for its check."""
+
+    noisy: NoisyTree
+    grids: tuple[Grid, ...]
+    residuals: tuple[Residual, ...]
+
+
+def run_method(trial: Trial, sealed: Sealed) -> Output:
+    """Ask the vault what ``vm.release`` asks it."""
+    measured = measure(sealed, trial.method, trial.epsilon, delta=trial.delta)
+    if measured.check is None:
+        return Output(measured.tree, (), ())
+    grids = predict_grids(
+        trial.case.domain, trial.method, measured.tree, estimate(measured.tree, trial.method, unevenness_soon=True)
+    )
+    return Output(measured.tree, grids, measured.check(tuple(grid.prediction for grid in grids)))
+
+
+def published(trial: Trial, output: Output) -> NodeEstimates:
+    """Make of the vault's output what ``vm.release`` publishes."""
+    nodes = estimate(output.noisy, trial.method)
+    return calibrate(nodes, output.grids, output.residuals) if output.residuals else nodes
 
 
 def learned(ours: Iterable[int], theirs: Iterable[int]) -> dict[int, float]:

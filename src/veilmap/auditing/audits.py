@@ -8,20 +8,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from veilmap.amounts import exact_epsilon
-from veilmap.auditing.bound import Certificate, Event, certify, choose
-from veilmap.auditing.checks import Check, of_noise, of_outputs, of_trees
+from veilmap.arrays import Floats
+from veilmap.auditing.adversary import Seen, Trial
+from veilmap.auditing.epsilon_bound import Certificate, Event, certify, choose
 from veilmap.auditing.neighbours import usual
-from veilmap.auditing.reading import Seen, Trial
-from veilmap.budget import LevelBudget
+from veilmap.auditing.output_checks import Check, of_noise, of_outputs, of_trees
+from veilmap.budgets import LevelBudget
 from veilmap.errors import BadInput
-from veilmap.method import Method, Noise
-from veilmap.publish import checked_delta, resolve
-
-Floats = NDArray[np.float64]
+from veilmap.method.method import Method, Noise
+from veilmap.method.request import ReleaseRequest
 
 FEWEST = 400
 PILOT = 0.2  # of the releases find the neighbours that show most
@@ -63,7 +58,7 @@ class Audit:
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw what was seen of the two data sets, and the loss of each event beside the claim."""
-        from veilmap.auditing.picture import draw
+        from veilmap.auditing.plot import draw
 
         draw(self, path)
 
@@ -104,30 +99,28 @@ def audit(
     progress
         Called now and then with the part that is done.
     """
-    claim = exact_epsilon(epsilon)
-    chosen = _low(resolve(method, height, None, sample, noise, budget, options))
-    chance = checked_delta(chosen, delta)
-    if not chosen.private:
-        raise BadInput(f"{chosen.name} is a yardstick, and not private: there is no claim to audit.")
+    request = ReleaseRequest.of(
+        epsilon,
+        method,
+        height=height,
+        delta=delta,
+        sample=sample,
+        noise=noise,
+        budget=budget,
+        options=options,
+        max_rows_per_unit=max_rows_per_unit,
+    )
+    if not request.method.private:
+        raise BadInput(f"{request.method.name} is a non-private baseline: it makes no claim to audit.")
     if type(releases) is not int or releases < FEWEST:
         raise BadInput(f"An audit makes {FEWEST} releases or more, got {releases!r}.")
     if not 0.5 <= confidence < 1:
         raise BadInput(f"The confidence of an audit is from 0.5 to below 1, got {confidence!r}.")
-    if max_rows_per_unit is not None and not (type(max_rows_per_unit) is int and max_rows_per_unit >= 1):
-        raise BadInput(f"A unit has 1 row or more, got max_rows_per_unit={max_rows_per_unit!r}.")
-    return _audit(chosen, claim, chance, releases, 1 - confidence, max_rows_per_unit, progress)
+    return _audit(replace(request, method=_low(request.method)), releases, 1 - confidence, progress)
 
 
-def _audit(
-    method: Method,
-    epsilon: Fraction,
-    delta: Fraction,
-    releases: int,
-    doubt: float,
-    most: int | None,
-    progress: Callable[[float], None],
-) -> Audit:
-    done, slack = 0, float(delta)
+def _audit(request: ReleaseRequest, releases: int, doubt: float, progress: Callable[[float], None]) -> Audit:
+    done, slack = 0, float(request.delta)
 
     def run(trial: Trial, times: int) -> None:
         nonlocal done
@@ -137,7 +130,7 @@ def _audit(
             done += 2 * some
             progress(min(done / releases, 1.0))
 
-    trials = _trials(method, epsilon, delta, most)
+    trials = _trials(request)
     some = max(20, int(PILOT * releases / 2 / (2 * len(trials))))
     while len(trials) > 1:  # half of them go on, with twice as many releases
         for trial in trials:
@@ -155,9 +148,9 @@ def _audit(
     event = guesses[reading][1]
     ours, theirs = trial.scores(start, total, learn)[reading]
     return Audit(
-        method.name,
-        epsilon,
-        delta,
+        request.method.name,
+        request.epsilon,
+        request.delta,
         1 - doubt,
         done,
         trial.case.name,
@@ -169,11 +162,12 @@ def _audit(
     )
 
 
-def _trials(method: Method, epsilon: Fraction, delta: Fraction, most: int | None) -> list[Trial]:
+def _trials(request: ReleaseRequest) -> list[Trial]:
     """Along one axis, where least hides a row; or two, for methods that need them, as those along a curve do."""
     trials: list[Trial] = []
     for axes in (1, 2):
-        trials = [Trial(case, method, epsilon, delta) for case in usual(axes, most, _halvings(method, axes))]
+        cases = usual(axes, request.max_rows_per_unit, request.method.structure.halvings(axes))
+        trials = [Trial(case, request.method, request.epsilon, request.delta) for case in cases]
         try:
             replace(trials[0], seen=(Seen(), Seen())).run(1)
         except BadInput:
@@ -184,18 +178,10 @@ def _trials(method: Method, epsilon: Fraction, delta: Fraction, most: int | None
     return trials
 
 
-def _halvings(method: Method, axes: int) -> int:
-    """How often an axis is cut."""
-    structure = method.structure
-    if hasattr(structure, "halvings"):
-        return int(structure.halvings(axes))
-    return structure.height or 0
-
-
 def _low(method: Method) -> Method:
     """With as few levels as it can have, where it was given no height: one, and one more with middles for a hybrid."""
     structure: Any = method.structure
-    if structure.height is not None or not hasattr(structure, "settled"):
+    if structure.height is not None or not structure.height_from_domain:
         return method
     return replace(method, structure=replace(structure, height=1 + (structure.switch == "half")))
 

@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
+from veilmap.arrays import Flags, Ints
 from veilmap.domain import Domain
-from veilmap.kernels.curves import hilbert_keys
-from veilmap.questions import Grid, Question
-from veilmap.tree import Ints, Parts, RegularTree, Tree
+from veilmap.engines.tally import Grid, Question
+from veilmap.kernels.hilbert import hilbert_keys
+from veilmap.trees import CurveTree, Parts, RegularTree, Tree
 from veilmap.vault import Sealed
 
 
@@ -52,7 +51,7 @@ def on_grid(places: Ints, times: Ints, parts: Parts, bits: int) -> Ints:
 
 def inside(lo: Ints, hi: Ints, places: Ints) -> Ints:
     """1 where a box (a row) holds a place (a column), else 0."""
-    held: NDArray[np.bool_] = np.logical_and.reduce((lo[:, None] <= places) & (places < hi[:, None]), axis=2)
+    held: Flags = np.logical_and.reduce((lo[:, None] <= places) & (places < hi[:, None]), axis=2)
     return held.astype(np.int64)
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.auditing.bound import Event, certify
-from veilmap.auditing.reading import Seen, Trial, laplace_rate
+from veilmap.answers.calibration import predict_grids
+from veilmap.arrays import Floats, Ints
+from veilmap.auditing.adversary import Seen, Trial, laplace_rate, published, run_method
+from veilmap.auditing.epsilon_bound import Event, certify
 from veilmap.errors import need
-from veilmap.estimate import QUANTUM, Estimates
-from veilmap.method import Estimate, Noise
-from veilmap.review import Review
-from veilmap.vault import measure, price_of
-
-Floats = NDArray[np.float64]
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.pipeline import QUANTUM, estimate
+from veilmap.method.method import Noise, PostProcessing
+from veilmap.vault import noise_and_budget
 
 UNLIKELY = 1e-6  # a p-value below this, over all scales, is no chance
 FEW_DRAWS = 500  # of one scale that are no test
@@ -56,7 +55,7 @@ def of_noise(trial: Trial) -> Check:
     return Check("noise", least > UNLIKELY, found)
 
 
-def goodness(noise: NDArray[np.int64], variance: float, gaussian: bool) -> float:
+def goodness(noise: Ints, variance: float, gaussian: bool) -> float:
     """The p-value of a χ² test against discrete Laplace or Gaussian noise of this variance."""
     stats = need("scipy.stats", "audit", "An audit")
     reach = int(40 * np.sqrt(variance)) + 20
@@ -77,7 +76,7 @@ def goodness(noise: NDArray[np.int64], variance: float, gaussian: bool) -> float
     return float(stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(expected) - 1))
 
 
-def _gaussian_law(z: NDArray[np.int64], variance: float) -> Floats:
+def _gaussian_law(z: Ints, variance: float) -> Floats:
     """Weights e^(−z² / 2σ²), with the σ² that has this variance: a little more where it is small."""
     low, high = 0.0, variance + 1
     for _ in range(60):
@@ -91,21 +90,20 @@ def _gaussian_law(z: NDArray[np.int64], variance: float) -> Floats:
 def of_outputs(trial: Trial) -> list[Check]:
     """Noisy counts are whole, estimates lie on one grid, and both data sets' releases follow from whole numbers."""
     whole = on_grid = same = paid = True
-    free = trial.method.estimate is Estimate.NOISY_COUNTS
-    _, budget = price_of(trial.method, trial.epsilon, trial.delta, trial.case.most or 1)
+    free = trial.method.estimate is PostProcessing.NOISY_COUNTS
+    _, budget = noise_and_budget(trial.method, trial.epsilon, trial.delta, trial.case.most or 1)
     for one_more in (True, False):
         sealed = trial.case.sealed(one_more)
         for _ in range(LOOKED_AT):
-            review = Review(trial.case.domain, trial.method)
-            noisy = measure(sealed, trial.method, trial.epsilon, delta=trial.delta, review=review)
-            made = review.estimates(noisy)
-            whole &= noisy.noisy_count.dtype == np.int64 and all(type(said) is int for said, _ in noisy.misses)
+            output = run_method(trial, sealed)
+            noisy, made = output.noisy, published(trial, output)
+            whole &= noisy.noisy_count.dtype == np.int64 and all(type(said) is int for said, _ in output.residuals)
             told = made.estimate[np.isfinite(made.estimate)] / (1.0 if free else QUANTUM)
             on_grid &= bool(np.all(told == np.rint(told)))
-            again = Review(trial.case.domain, trial.method)
-            if noisy.misses:
-                again(replace(noisy, misses=()))
-            same &= _same(made, again.estimates(noisy))
+            if output.grids:
+                grids = predict_grids(trial.case.domain, trial.method, noisy, estimate(noisy, trial.method))
+                output = output._replace(grids=grids)
+            same &= _same(made, published(trial, output))
             paid &= sum(charge.epsilon + charge.rho for charge in noisy.charges) <= budget
     step = "whole numbers" if free else f"multiples of 1/{round(1 / QUANTUM)}"
     return [
@@ -116,7 +114,7 @@ def of_outputs(trial: Trial) -> list[Check]:
     ]
 
 
-def _same(one: Estimates, two: Estimates) -> bool:
+def _same(one: NodeEstimates, two: NodeEstimates) -> bool:
     arrays: list[tuple[Any, Any]] = [
         (one.estimate, two.estimate),
         (one.subtree_variance, two.subtree_variance),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veilmap.auditing.bound import losses
+from veilmap.auditing.epsilon_bound import losses
 from veilmap.errors import need
-from veilmap.fileformat import put_in_place
+from veilmap.files.atomic_writes import write_atomically
 
 if TYPE_CHECKING:
-    from veilmap.auditing.run import Audit
+    from veilmap.auditing.audits import Audit
 
 OURS, THEIRS, CLAIM = "#0072B2", "#D55E00", "#555555"
 
@@ -52,4 +52,4 @@ def draw(found: Audit, path: str | os.PathLike[str]) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    put_in_place(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue())

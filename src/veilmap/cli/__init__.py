@@ -9,22 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from veilmap.cli import (
-    audit,
-    explore,
-    exports,
-    info,
-    keys,
-    ledger,
-    matching,
-    pictures,
-    plans,
-    queries,
-    releases,
-    reproduce,
-    sample,
-)
-from veilmap.cli.show import print_table, progress, say
+from veilmap.cli import audit, explore, export, info, key, ledger, match, plan, plot, query, release, reproduce, sample
+from veilmap.cli._output import print_table, progress, say
 from veilmap.errors import LedgerWarning, VeilmapError
 
 # Everything heavy is imported inside the commands: `veilmap --help` answers at once.
@@ -62,18 +48,18 @@ def _options(
     pass
 
 
-app.command(epilog=releases.EXAMPLE)(releases.release)
-app.command(epilog=queries.EXAMPLE)(queries.query)
+app.command(epilog=release.EXAMPLE)(release.release)
+app.command(epilog=query.EXAMPLE)(query.query)
 app.command(epilog=info.EXAMPLE)(info.info)
-app.command(epilog=plans.EXAMPLE)(plans.plan)
-app.command(epilog=pictures.EXAMPLE)(pictures.plot)
+app.command(epilog=plan.EXAMPLE)(plan.plan)
+app.command(epilog=plot.EXAMPLE)(plot.plot)
 app.command(epilog=explore.EXAMPLE)(explore.explore)
-app.command(epilog=exports.EXAMPLE)(exports.export)
-app.command(epilog=matching.EXAMPLE)(matching.match)
+app.command(epilog=export.EXAMPLE)(export.export)
+app.command(epilog=match.EXAMPLE)(match.match)
 app.command(epilog=reproduce.EXAMPLE)(reproduce.reproduce)
 app.add_typer(ledger.app, name="ledger", epilog=ledger.EXAMPLE)
-app.command(epilog=keys.KEY_EXAMPLE)(keys.key)
-app.command(epilog=keys.SIGN_EXAMPLE)(keys.sign)
+app.command(epilog=key.KEY_EXAMPLE)(key.key)
+app.command(epilog=key.SIGN_EXAMPLE)(key.sign)
 app.command(epilog=audit.EXAMPLE)(audit.audit)
 app.command(epilog=sample.EXAMPLE)(sample.sample)
 

@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from veilmap.csv_text import safe_cells
 from veilmap.errors import BadInput
+from veilmap.files.csv_cells import safe_cells
 
 if TYPE_CHECKING:
     from veilmap.domain import Domain

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veilmap.cli.show import Format
+from veilmap.cli._output import Format
 from veilmap.errors import BadInput
 
 DomainOption = Annotated[

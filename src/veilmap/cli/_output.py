@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from veilmap.csv_text import safe_cells
+from veilmap.files.csv_cells import safe_cells
 
 if TYPE_CHECKING:
-    from veilmap.published import Release
+    from veilmap.releases.release import Release
 
 SECONDS_A_LINE = 30
 

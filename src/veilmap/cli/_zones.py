@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from veilmap.cli.show import Format, print_csv, print_table, say
+from veilmap.cli._output import Format, print_csv, print_table, say
 from veilmap.errors import BadInput, printable
 
 if TYPE_CHECKING:
-    from veilmap.answer import Answers
-    from veilmap.published import Release
+    from veilmap.answers.answerer import Answers
+    from veilmap.releases.release import Release
 
 SHOWN = 3
 """Columns of the zones' own that a table on the screen has."""
@@ -30,13 +30,15 @@ def query_zones(
     out: Path | None,
     overwrite: bool,
 ) -> None:
-    from veilmap.zonefiles import count_zones, must_be_writable, read_zones, write_zones
+    from veilmap.answers.zone_files import add_answers, must_be_writable, read_zones, write_zones
 
     if out is not None:
         must_be_writable(out)
         if out.exists() and path.exists() and out.samefile(path):
             raise BadInput(f"{out} has the zones, and would be lost: choose another name for the counts.")
-    frame, added, answers = count_zones(found, read_zones(path, layer, make_valid), confidence)
+    zones = read_zones(path, layer, make_valid)
+    answers = found.count(zones, confidence)
+    frame, added = add_answers(zones, answers)
     if found.privacy.private and len(frame) and not (answers.estimate.any() or answers.stderr.any()):
         typer.echo(f"veilmap: No zone lies in the domain, {found.domain}: are x and y in this order?", err=True)
     if out is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli.options import (
+from veilmap.cli._options import (
     DeltaOption,
     FormatOption,
     HeightOption,
@@ -21,12 +21,12 @@ from veilmap.cli.options import (
     must_have_folder,
     typed_settings,
 )
-from veilmap.cli.show import Format, print_csv, print_table, progress, say
+from veilmap.cli._output import Format, print_csv, print_table, progress, say
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
     from veilmap.auditing import Audit
-    from veilmap.method import Method
+    from veilmap.method.method import Method
 
 EXAMPLE = "Example: veilmap audit quad-opt --epsilon 1 -o audit.png"
 COLUMNS = ["method", "epsilon", "delta", "bound", "confidence", "releases", "neighbours", "reading", "passed"]
@@ -61,7 +61,7 @@ def audit(
     fails, proves a bug: exit status 1. A bound below epsilon proves nothing, but that of a good audit comes near.
     """
     from veilmap.auditing import audit as run
-    from veilmap.method import METHODS
+    from veilmap.method.registry import METHODS
     from veilmap.testing import fixed_entropy
 
     listed = [name for name, method in METHODS.items() if method.private] if methods == ["all"] else methods
@@ -171,7 +171,7 @@ def _method(text: str) -> str | Method:
 
 
 def _from_file(path: Path) -> Method:
-    from veilmap.method import Method
+    from veilmap.method.method import Method
 
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -187,7 +187,7 @@ def _from_file(path: Path) -> Method:
 def _from_code(module: str, name: str) -> Method:
     from importlib import import_module
 
-    from veilmap.method import Method
+    from veilmap.method.method import Method
 
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from veilmap.cli.options import ReleaseArgument
-from veilmap.cli.show import say, warn
+from veilmap.cli._options import ReleaseArgument
+from veilmap.cli._output import say, warn
 
 EXAMPLE = "Example: veilmap explore roads.parquet --zones counties.geojson"
 
@@ -33,8 +33,8 @@ def explore(
     The page comes from this machine and asks no other. Programs may ask too: /api says how, /ogc is for GIS.
     """
     import veilmap as vm
-    from veilmap.explore.serve import explore as serve
-    from veilmap.explore.serve import is_loopback
+    from veilmap.explore.server import explore as serve
+    from veilmap.explore.server import is_loopback
     from veilmap.explore.zones import zones_of
 
     found = vm.load(path)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli import keys
-from veilmap.cli.options import FormatOption, ReleaseArgument
-from veilmap.cli.show import Format, print_csv, print_table, warn
+from veilmap.cli import key as keys
+from veilmap.cli._options import FormatOption, ReleaseArgument
+from veilmap.cli._output import Format, print_csv, print_table, warn
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
-    from veilmap.path_costs import PathCosts
-    from veilmap.privacy import Privacy
-    from veilmap.published import Release
+    from veilmap.releases.cost_check import PathCosts
+    from veilmap.releases.privacy import Privacy
+    from veilmap.releases.release import Release
 
 EXAMPLE = "Example: veilmap info roads.parquet --check"
 LIMITS = (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilmap.cli.options import ReleaseArgument
-from veilmap.cli.show import say
+from veilmap.cli._options import ReleaseArgument
+from veilmap.cli._output import say
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
-    from veilmap.signatures import Verification
+    from veilmap.releases.signatures import Verification
 
 KEY_EXAMPLE = "Example: veilmap key statistics-office.key"
 SIGN_EXAMPLE = "Example: veilmap sign roads.parquet --key statistics-office.key"
@@ -45,7 +45,7 @@ def sign(
 
 def must_be_ready(private: Path, path: Path, overwrite: bool) -> None:
     """Refuse a key or a place that will not do, before any work."""
-    from veilmap.signatures import read_private, signature_place
+    from veilmap.releases.signatures import read_private, signature_place
 
     read_private(private)
     if signature_place(path).exists() and not overwrite:
@@ -54,7 +54,7 @@ def must_be_ready(private: Path, path: Path, overwrite: bool) -> None:
 
 def look(path: Path, public: Path | None) -> Verification:
     """What can be said of the signature of a release."""
-    from veilmap.signatures import Verification, signature_place, verify
+    from veilmap.releases.signatures import Verification, signature_place, verify
 
     if public is not None:
         return verify(path, public)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli.options import (
+from veilmap.cli._options import (
     USUAL_LEDGER,
     DatasetArgument,
     EpsilonOption,
@@ -18,12 +18,12 @@ from veilmap.cli.options import (
     LedgerOption,
     OneRowOption,
 )
-from veilmap.cli.show import Format, print_csv, print_table, say
+from veilmap.cli._output import Format, print_csv, print_table, say
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from veilmap.accounts import Account, Entry
+    from veilmap.releases.ledger_file import Account, Entry
 
 EXAMPLE = "Example: veilmap ledger show --ledger office.db"
 
@@ -53,7 +53,7 @@ def create(
     ] = "row",
 ) -> None:
     """Give a data set a budget, once and for all. The ledger is made if there is none."""
-    from veilmap.accounts import Ledger
+    from veilmap.releases.ledger_file import Ledger
 
     made = Ledger(ledger).create(dataset, epsilon, delta, unit)
     say(f"{made.name} may spend {_amounts(made.epsilon, made.delta or None)}, to protect a {made.unit}.")
@@ -72,7 +72,7 @@ def add_unit_column(
     It must tell the same units apart: one value per unit, and one unit per value. A trip is less than a person, and a
     household is not the same either. The statement is recorded, and stays.
     """
-    from veilmap.accounts import Ledger
+    from veilmap.releases.ledger_file import Ledger
 
     made = Ledger(ledger).add_unit_column(dataset, column)
     say(f"Releases of {made.name} protect a {made.unit} by the column {' or '.join(made.unit_columns)}, as you state.")
@@ -89,7 +89,7 @@ def split(
     Which part someone is in must follow from their own rows alone, and never change. Releases of the whole count for
     every part. A data set is split once.
     """
-    from veilmap.accounts import Ledger
+    from veilmap.releases.ledger_file import Ledger
 
     made = Ledger(ledger).split(dataset, [name.strip() for name in into.split(",")])
     say(f"{made.name} has the parts {', '.join(made.parts)}, and you say that nobody is in two of them.")
@@ -107,7 +107,7 @@ def charge(
     one_row_per_unit: OneRowOption = False,
 ) -> None:
     """Charge for something that another program publishes, or that was published before."""
-    from veilmap.accounts import Ledger
+    from veilmap.releases.ledger_file import Ledger
 
     with Ledger(ledger).charge(
         dataset, epsilon, delta, what=what, part=part, unit=unit, one_row_per_unit=one_row_per_unit
@@ -124,7 +124,7 @@ def show(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """What may be spent, what is left, and what was paid for."""
-    from veilmap.accounts import Ledger
+    from veilmap.releases.ledger_file import Ledger
 
     book = Ledger(ledger)
     accounts = book.accounts() if dataset is None else (book.account(dataset),)
@@ -148,7 +148,7 @@ def show(
 
 
 def say_what_is_left(ledger: Path, dataset: str, part: str | None) -> None:
-    from veilmap.accounts import Ledger
+    from veilmap.releases.ledger_file import Ledger
 
     account = Ledger(ledger).account(dataset)
     where = account.name if part is None else f"part {part} of {account.name}"
@@ -214,7 +214,7 @@ def _print_history(rows: list[dict[str, Any]]) -> None:
 
 
 def _amounts(epsilon: Fraction, delta: Fraction | None) -> str:
-    from veilmap.accounts import exact_text
+    from veilmap.releases.ledger_file import exact_text
 
     return f"epsilon {exact_text(epsilon)}" + ("" if delta is None else f", delta {exact_text(delta)}")
 
@@ -223,7 +223,7 @@ def _text(value: object) -> object:
     """As a cell of a CSV file: amounts exactly."""
     from fractions import Fraction
 
-    from veilmap.accounts import exact_text
+    from veilmap.releases.ledger_file import exact_text
 
     if isinstance(value, tuple):
         return " ".join(value)
@@ -234,7 +234,7 @@ def _numbers(row: dict[str, Any]) -> dict[str, Any]:
     """As JSON: amounts as numbers, and beside them exactly."""
     from fractions import Fraction
 
-    from veilmap.accounts import fraction_text
+    from veilmap.releases.ledger_file import fraction_text
 
     out: dict[str, Any] = {}
     for name, value in row.items():

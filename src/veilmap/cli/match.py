@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from veilmap.cli.options import FormatOption, HeightOption, must_have_folder
-from veilmap.cli.show import Format, print_csv, print_table, progress, say
+from veilmap.cli._options import FormatOption, HeightOption, must_have_folder
+from veilmap.cli._output import Format, print_csv, print_table, progress, say
 from veilmap.errors import BadInput, LedgerWarning
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from veilmap.arrays import Ints
     from veilmap.matching.agreement import Agreement
     from veilmap.matching.blocks import Side
     from veilmap.matching.rule import Rule
-    from veilmap.method import Method
-    from veilmap.published import Release
+    from veilmap.method.method import Method
+    from veilmap.releases.release import Release
 
 EXAMPLE = (
     'Example: veilmap match clinic.csv register.csv --on age=2,hours=5 --domain "age=17:90,hours=1:99" --epsilon 1'
@@ -160,7 +158,7 @@ def _must_be_complete(files: list[Path], apart: bool, both: object, agreed: dict
 
 
 def _study(folder: Path, data: Path | None, quick: bool) -> None:
-    from veilmap.reproduce.records import run_alone
+    from veilmap.reproduce.record_matching import run_alone
 
     with progress("Study") as tell:
         tables, claims = run_alone(folder, data, quick, lambda part, _: tell(part))
@@ -183,9 +181,9 @@ def _match_both(
     plot: Path | None,
     output: Format,
 ) -> None:
-    from veilmap.matching.found import match_sides
-    from veilmap.matching.parties import compare_both, expected_seconds, measure_speed
-    from veilmap.matching.picture import draw_match
+    from veilmap.matching.local_match import match_sides
+    from veilmap.matching.plot import draw_match
+    from veilmap.matching.protocol import compare_both, expected_seconds, measure_speed
 
     started = time.perf_counter()
     with progress("Blocking") as tell:
@@ -254,17 +252,17 @@ def _match_apart(
     transcript: Path | None,
     out: Path | None,
 ) -> None:
-    from veilmap.fileformat import put_in_place
+    from veilmap.files.atomic_writes import write_atomically
     from veilmap.matching.blocks import USUAL_ROWS, open_side
     from veilmap.matching.limits import must_fit_rows
-    from veilmap.matching.parties import Wire, answer_all, find_matches, meet, to_bytes
+    from veilmap.matching.protocol import Wire, answer_all, find_matches, meet, to_bytes
 
     address = _address(listen or connect or "")
     kept = _kept(made, rule, epsilon)
     with progress("Blocking"):
         side = open_side(str(file), rule, epsilon, method, made=kept, rows=rows or USUAL_ROWS)
         if made is not None and kept is None:  # before anything crosses
-            put_in_place(made, to_bytes(side.release), overwrite=False, mode=OWNER_ONLY)
+            write_atomically(made, to_bytes(side.release), overwrite=False, mode=OWNER_ONLY)
     must_fit_rows(side, rule)
     say(side.release.privacy.statement())
     with _told_when_stopped(made), _met(address, listening=listen is not None) as stream, _written(transcript) as book:
@@ -302,8 +300,8 @@ def _kept(path: Path | None, rule: Rule, epsilon: str) -> Release | None:
         if path is not None:
             _must_be_new(path)
         return None
-    from veilmap.amounts import exact_epsilon
-    from veilmap.published import load
+    from veilmap.releases.release import load
+    from veilmap.validation import exact_epsilon
 
     found = load(path)
     if not found.privacy.private:
@@ -328,7 +326,7 @@ def _say_what_cheating_tells(met: Agreement) -> None:
     )
 
 
-def _tickets(side: Side) -> NDArray[np.int64]:
+def _tickets(side: Side) -> Ints:
     import numpy as np
 
     taken = np.flatnonzero(side.seats >= 0)
@@ -422,7 +420,7 @@ def _address(place: str) -> tuple[str, int]:
 
 
 def _must_be_a_picture(path: Path) -> None:
-    from veilmap.matching.picture import KINDS
+    from veilmap.matching.plot import KINDS
 
     if path.suffix.lower() not in KINDS:
         raise BadInput(f"A picture is a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, got {str(path)!r}.")
@@ -454,10 +452,10 @@ def _written(path: Path | None) -> Iterator[BinaryIO | None]:
             raise BadInput(f"Cannot write {path}: {error.strerror}.") from None
 
 
-def _write_rows(path: Path | None, header: list[str], rows: NDArray[np.int64] | None) -> None:
+def _write_rows(path: Path | None, header: list[str], rows: Ints | None) -> None:
     if path is None or rows is None:
         return
-    from veilmap.fileformat import put_in_place
+    from veilmap.files.atomic_writes import write_atomically
 
     lines = [",".join(header), *(",".join(map(str, row)) for row in rows.tolist())]
-    put_in_place(path, ("\n".join(lines) + "\n").encode(), overwrite=False, mode=OWNER_ONLY)
+    write_atomically(path, ("\n".join(lines) + "\n").encode(), overwrite=False, mode=OWNER_ONLY)

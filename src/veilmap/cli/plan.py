@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilmap.cli.boxes import parse_box, parse_domain, read_boxes
-from veilmap.cli.options import (
+from veilmap.cli._boxes import parse_box, parse_domain, read_boxes
+from veilmap.cli._options import (
     BoxOption,
     DeltaOption,
     DomainOption,
@@ -24,14 +24,14 @@ from veilmap.cli.options import (
     WorkloadOption,
     typed_settings,
 )
-from veilmap.cli.show import Format, print_csv, print_table, say
-from veilmap.cli.spark import Engine
+from veilmap.cli._output import Format, print_csv, print_table, say
+from veilmap.cli._spark import Engine
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from veilmap.plan import Plan
+    from veilmap.planning.planner import Plan
 
 EXAMPLE = 'Example: veilmap plan --within 500 --side 0.1 --rows 1e6 --domain "lon=-125:-103,lat=31:49"'
 
@@ -66,10 +66,10 @@ def plan(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Predict the error of a release, or find the epsilon for an error: before a budget is spent, without the data."""
-    from veilmap.method import DEFAULT_METHOD
-    from veilmap.plan import SIDES, plan_within
-    from veilmap.plan import plan as make_plan
-    from veilmap.structures import Workload
+    from veilmap.budgets import Workload
+    from veilmap.method.registry import DEFAULT_METHOD
+    from veilmap.planning.planner import SIDES, plan_within
+    from veilmap.planning.planner import plan as make_plan
 
     place = parse_domain(domain, None)
     make: Callable[..., Plan]
@@ -133,7 +133,7 @@ def _needed(made: Plan, engine: Engine) -> str:
 
 
 def _say_what_is_enough(made: Plan, within: float, side: float) -> None:
-    from veilmap.amounts import LEAST_EPSILON
+    from veilmap.validation import LEAST_EPSILON
 
     least = ", the least there is," if made.epsilon == LEAST_EPSILON else ""
     say(f"epsilon {float(made.epsilon):g}{least} is enough for ± {within:g} on boxes of {100 * side:g} % of each axis.")

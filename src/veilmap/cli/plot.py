@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from veilmap.cli.options import OverwriteOption, ReleaseArgument, must_be_free
-from veilmap.cli.show import progress, say
+from veilmap.cli._options import OverwriteOption, ReleaseArgument, must_be_free
+from veilmap.cli._output import progress, say
 from veilmap.errors import BadInput
 
 EXAMPLE = "Example: veilmap plot roads.parquet -o roads.png --title 'Road crossings'"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli.boxes import box_columns, parse_box, read_boxes
-from veilmap.cli.options import BoxOption, FormatOption, OverwriteOption, ReleaseArgument, must_be_free
-from veilmap.cli.show import Format, print_csv, print_table, warn
-from veilmap.cli.zones import query_zones
+from veilmap.cli._boxes import box_columns, parse_box, read_boxes
+from veilmap.cli._options import BoxOption, FormatOption, OverwriteOption, ReleaseArgument, must_be_free
+from veilmap.cli._output import Format, print_csv, print_table, warn
+from veilmap.cli._zones import query_zones
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
-    from veilmap.answer import Answers
-    from veilmap.published import Release
+    from veilmap.answers.answerer import Answers
+    from veilmap.releases.release import Release
 
 EXAMPLE = "Example: veilmap query roads.parquet --box -120,45,-119,46 --format json"
 

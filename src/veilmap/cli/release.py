@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli import keys, ledger
-from veilmap.cli.boxes import parse_domain, read_boxes
-from veilmap.cli.options import (
+from veilmap.cli import key, ledger
+from veilmap.cli._boxes import parse_domain, read_boxes
+from veilmap.cli._options import (
     DeltaOption,
     DomainOption,
     EpsilonOption,
@@ -27,13 +27,13 @@ from veilmap.cli.options import (
     must_have_folder,
     typed_settings,
 )
-from veilmap.cli.show import progress, say
-from veilmap.cli.spark import Engine, goes_to_spark, spark_points
-from veilmap.cli.sql import sql_points
+from veilmap.cli._output import progress, say
+from veilmap.cli._spark import Engine, goes_to_spark, spark_points
+from veilmap.cli._sql import sql_points
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
-    from veilmap.published import Release
+    from veilmap.releases.release import Release
 
 EXAMPLE = 'Example: veilmap release roads.csv -o roads.parquet --epsilon 0.5 --domain "lon=-125:-103,lat=31:49"'
 LOOKS_EMPTY = (
@@ -101,9 +101,9 @@ def release(
     if book is not None and out.resolve().name.startswith(f"{book.resolve().name}-"):
         raise BadInput(f"{out} is named like the journal of the ledger {book}, which deletes it: choose another name.")
     if sign is not None:
-        keys.must_be_ready(sign, out, overwrite)
+        key.must_be_ready(sign, out, overwrite)
     import veilmap as vm
-    from veilmap.method import DEFAULT_METHOD
+    from veilmap.method.registry import DEFAULT_METHOD
 
     box = parse_domain(domain, crs)
     budget = None if workload is None else vm.Workload(read_boxes(workload, box))
@@ -171,7 +171,7 @@ def _from_one_place(inputs: list[str] | None, sql: str | None, database: str | N
 
 def _must_be_free(out: Path, inputs: list[str], overwrite: bool) -> None:
     """Refuse a place that cannot or should not be written, before any data is read."""
-    from veilmap.fileformat import is_release
+    from veilmap.releases.release_file import is_release
 
     must_have_folder(out)
     if not os.access(out.resolve().parent, os.W_OK):

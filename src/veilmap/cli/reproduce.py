@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilmap.cli.show import print_table, progress, say
+from veilmap.cli._output import print_table, progress, say
 from veilmap.errors import BadInput, near_misses
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def _study(
 
 def _score(files: list[Path], domain: str | None, repeats: int | None, seed: int, quick: bool, out: Path) -> None:
     from veilmap.domain import Domain
+    from veilmap.reproduce.point_sets import read_sets, usual_sets
     from veilmap.reproduce.runner import run
     from veilmap.reproduce.score import experiment, shared_setting
-    from veilmap.reproduce.sets import read_sets, usual_sets
 
     if domain is not None and not files:
         raise BadInput("--domain is of points that you give: add --data, or leave it out.")

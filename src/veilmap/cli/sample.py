@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from veilmap.cli.options import OverwriteOption, ReleaseArgument, must_be_free
-from veilmap.cli.show import say
-from veilmap.csv_text import safe_cells
+from veilmap.cli._options import OverwriteOption, ReleaseArgument, must_be_free
+from veilmap.cli._output import say
 from veilmap.errors import BadInput
+from veilmap.files.csv_cells import safe_cells
 
 EXAMPLE = "Example: veilmap sample roads.parquet -n 100000 -o points.parquet --seed 7"
 ENDINGS = (".parquet", ".csv")
@@ -37,14 +37,14 @@ def sample(
     import pyarrow.parquet as pq
 
     import veilmap as vm
-    from veilmap.fileformat import beside
+    from veilmap.files.atomic_writes import staged_file
 
     if out.suffix.lower() not in ENDINGS:
         raise BadInput(f"Points are written to .parquet or .csv, got {str(out)!r}: choose one of these endings.")
     must_be_free(out, path, overwrite)
     found = vm.load(path)
     points = found.sample(number, seed, integers)
-    with beside(out, overwrite) as place, open(place, "xb") as file:  # as text, they are larger than in memory
+    with staged_file(out, overwrite) as place, open(place, "xb") as file:  # as text, they are larger than in memory
         if out.suffix.lower() == ".csv":
             pyarrow.csv.write_csv(points.rename_columns(safe_cells(points.column_names)), file)
         else:

@@ -6,19 +6,17 @@ import os
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilmap.arrays import Ints
 from veilmap.domain import Domain
 from veilmap.engines.arrays import open_array
 from veilmap.engines.batches import Choose
+from veilmap.engines.tally import Question
 from veilmap.errors import BadInput
-from veilmap.questions import Question
 
 __all__ = ["Choose", "Engine", "Held", "open_points"]
 
 
-Held: TypeAlias = "list[NDArray[np.int64]] | tuple[Engine, Domain]"
+Held: TypeAlias = "list[Ints] | tuple[Engine, Domain]"
 """The cells of all rows; or, if they are many, an engine that can be asked again and again, by this domain."""
 
 
@@ -35,7 +33,7 @@ class Engine(Protocol):
         """Whether it looks at no more rows of a unit than ``most_rows`` by itself."""
         ...
 
-    def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> NDArray[np.int64]:
+    def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> Ints:
         """How many rows lie in each place of a question.
 
         Rows with a null, NaN, infinite or outside coordinate are dropped. ``progress`` is told which
@@ -49,7 +47,7 @@ class Engine(Protocol):
 
     def rows(
         self, domain: Domain, progress: Callable[[float], None], choose: Choose | None = None
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+    ) -> tuple[list[Ints], Ints | None]:
         """The cells of all rows that are not dropped, one array an axis, in the order of the input; and, where
         the points came with a unit, a code for each of these rows: from 0 on, equal if and only if the ids are.
 

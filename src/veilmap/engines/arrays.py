@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from veilmap.domain import Domain
 from veilmap.engines.batches import LocalEngine, Piece, Share, equal_parts
-from veilmap.engines.guard import guard
+from veilmap.engines.redaction import guard
+from veilmap.engines.tally import Columns
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.questions import Columns
 
 
 @dataclass(frozen=True, slots=True)

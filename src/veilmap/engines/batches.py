@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Flags, Ints
 from veilmap.domain import Domain
-from veilmap.questions import Cells, Columns, Question, cells_of, only
+from veilmap.engines.tally import Cells, Columns, Question, cells_of, only
 
 if TYPE_CHECKING:
     from veilmap.engines import Held
 
-Choose: TypeAlias = Callable[[int], NDArray[np.bool_]]
+Choose: TypeAlias = Callable[[int], Flags]
 """Which of so many rows are looked at."""
 
 
@@ -63,13 +63,13 @@ class LocalEngine:
         """Held while rows are read."""
         return contextlib.nullcontext()
 
-    def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> NDArray[np.int64]:
+    def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> Ints:
         with self.quiet():
             return tally_batches(domain, question, self.shares(), progress)
 
     def rows(
         self, domain: Domain, progress: Callable[[float], None], choose: Choose | None = None
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+    ) -> tuple[list[Ints], Ints | None]:
         with self.quiet():
             return collect_rows(domain, self.shares(), self.id_type, progress, choose)
 
@@ -85,7 +85,7 @@ class LocalEngine:
 
 def tally_batches(
     domain: Domain, question: Question, shares: Iterable[Share], progress: Callable[[float], None]
-) -> NDArray[np.int64]:
+) -> Ints:
     """Exact counts. Shares are taken one at a time; a few are in memory at once, one a thread."""
     total = np.zeros(question.size, np.int64)
 
@@ -112,7 +112,7 @@ def tally_batches(
 
 def collect_rows(
     domain: Domain, shares: Iterable[Share], id_type: Any, progress: Callable[[float], None], choose: Choose | None
-) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+) -> tuple[list[Ints], Ints | None]:
     """The cells of all rows that are not dropped, one array an axis, in the order of the input; and whose they are."""
     found: list[tuple[int, Cells, Any]] = []
 
@@ -139,7 +139,7 @@ def collect_rows(
     return joined(pieces, domain.dimensions), codes
 
 
-def joined(pieces: Iterable[Cells], axes: int) -> list[NDArray[np.int64]]:
+def joined(pieces: Iterable[Cells], axes: int) -> list[Ints]:
     """One array an axis, of pieces that are in order, or of none."""
     return [np.concatenate(axis) for axis in zip(*pieces, strict=True)] or [np.zeros(0, np.int64) for _ in range(axes)]
 

@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.engines.batches import Piece, Share
 from veilmap.engines.columns import lay_out
-from veilmap.engines.geometry import NUMBER, Floats, numbers
-from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.geometry import NUMBER, numbers
+from veilmap.engines.redaction import guard, guard_each
 from veilmap.engines.units import read_ids
 from veilmap.errors import UnreadableInput
-from veilmap.kernels.reading import settle_records
+from veilmap.kernels.parsing import settle_records
 
 SEPARATORS = ",;\t|"
 LONGEST_RECORD = 1 << 26

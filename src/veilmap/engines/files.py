@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from veilmap.domain import Domain
 from veilmap.engines.batches import LocalEngine, Share
-from veilmap.engines.guard import no_warnings
+from veilmap.engines.redaction import no_warnings
 from veilmap.engines.units import shared_type
 from veilmap.errors import BadInput, UnreadableInput
 from veilmap.geofiles import DOCUMENTS, DRIVERS, LINES
@@ -83,7 +83,7 @@ def _open(path: str, domain: Domain, unit: str | None) -> Source:
     kind, where = _kind(path), f"The file {path!r}"
     damaged = f"{where} is cut short or damaged and cannot be read: copy or export it anew."
     if kind in TEXT:
-        from veilmap.engines.text import open_text
+        from veilmap.engines.csv import open_text
 
         return open_text(path, domain, unit, where, damaged)
     if kind in PARQUET:
@@ -94,7 +94,7 @@ def _open(path: str, domain: Domain, unit: str | None) -> Source:
         from veilmap.engines.geojson import open_geojson
 
         return open_geojson(path, domain, unit, where, damaged)
-    from veilmap.engines.layers import open_layer
+    from veilmap.engines.gdal_layers import open_layer
 
     if kind == ".shp":
         damaged = f"{damaged} A Shapefile needs its .shx and .dbf beside it."

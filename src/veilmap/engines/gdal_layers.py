@@ -12,9 +12,9 @@ from veilmap.domain import Domain
 from veilmap.engines.batches import Share
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import crs_label, find_geometry
-from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.redaction import guard, guard_each
 from veilmap.errors import UnreadableInput
-from veilmap.geofiles.layers import driver_of
+from veilmap.geofiles.gdal_layers import driver_of
 from veilmap.geofiles.process import about_of, reading
 
 

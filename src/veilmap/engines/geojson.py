@@ -14,7 +14,7 @@ import pyarrow as pa
 from veilmap.domain import Domain
 from veilmap.engines.batches import Piece, Share
 from veilmap.engines.geometry import LON_LAT, Geometry, crs_label, must_have_crs, number_of
-from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.redaction import guard, guard_each
 from veilmap.errors import UnreadableInput
 from veilmap.geofiles import LINES
 from veilmap.geofiles.geojson import Collection, NotACollection, line_blocks, parse_members, parse_record

@@ -9,18 +9,16 @@ import numbers as numbers_abc
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.kernels.reading import read_points
-
-Floats: TypeAlias = NDArray[np.float64]
+from veilmap.kernels.parsing import read_points
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """How a text spells a number: with a point, and without units."""

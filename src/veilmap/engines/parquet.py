@@ -13,7 +13,7 @@ from veilmap.domain import Domain
 from veilmap.engines.batches import Piece, Share
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import find_geometry
-from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.redaction import guard, guard_each
 from veilmap.errors import UnreadableInput
 
 MAGIC = b"PAR1"

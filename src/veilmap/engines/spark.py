@@ -1,4 +1,4 @@
-"""Points in a Spark frame, asked on the executors that hold them. Proof: proofs/cells.md, proofs/units.md.
+"""Points in a Spark frame, asked on the executors that hold them. Proof: proofs/counting.md, proofs/units.md.
 
 Python on an executor reads Arrow batches and runs the same kernels as any other engine. What goes to the driver is one
 sum a place of a question; rows go there only for medians.
@@ -23,13 +23,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from veilmap.arrays import Ints, SmallInts
 from veilmap.domain import Domain
 from veilmap.engines.batches import ROWS_A_SUM, Choose
 from veilmap.engines.columns import Layout, lay_out
-from veilmap.engines.guard import guard, no_warnings
+from veilmap.engines.redaction import guard, no_warnings
+from veilmap.engines.tally import Columns, Question, cells_of, only
 from veilmap.engines.units import keep_known
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.questions import Columns, Question, cells_of, only
 
 T = TypeVar("T")
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -87,15 +88,13 @@ class SparkCells:
     again = True
     bounded = True
 
-    def tally(self, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
+    def tally(self, domain: Domain, question: Question, progress: Progress) -> Ints:
         return _tally(self.frame, partial(_count_cells, self._lines, domain, question), question, progress)
 
     def held(self, domain: Domain, progress: Progress) -> tuple[SparkCells, Domain]:
         return self, domain
 
-    def rows(
-        self, domain: Domain, progress: Progress, choose: Choose | None = None
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+    def rows(self, domain: Domain, progress: Progress, choose: Choose | None = None) -> tuple[list[Ints], Ints | None]:
         """To the driver: all of them, unless ``choose`` takes some, on the executors. With units it takes units."""
         frame = self.frame
         if choose is not None:
@@ -125,14 +124,12 @@ class SparkEngine:
     again = False
     bounded = True
 
-    def tally(self, domain: Domain, question: Question, progress: Progress) -> NDArray[np.int64]:
+    def tally(self, domain: Domain, question: Question, progress: Progress) -> Ints:
         if self.layout.unit is None:
             return _tally(self.frame, partial(_count_rows, self.layout, domain, question), question, progress)
         return self._cells(domain).tally(domain.of_cells(), question, progress)
 
-    def rows(
-        self, domain: Domain, progress: Progress, choose: Choose | None = None
-    ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64] | None]:
+    def rows(self, domain: Domain, progress: Progress, choose: Choose | None = None) -> tuple[list[Ints], Ints | None]:
         return self._cells(domain).rows(domain.of_cells(), progress, choose)
 
     def held(self, domain: Domain, progress: Progress) -> tuple[SparkCells, Domain]:
@@ -237,7 +234,7 @@ def _merge(size: int, batches: Batches) -> Batches:
     yield from _sums(total)
 
 
-def _add(batches: Batches, kind: type[np.generic], total: NDArray[np.int64]) -> None:
+def _add(batches: Batches, kind: type[np.generic], total: Ints) -> None:
     for batch in batches:
         for number, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
             total[number * PLACES_A_BLOCK :][:PLACES_A_BLOCK] += np.frombuffer(block.as_buffer(), kind)
@@ -272,7 +269,7 @@ def _packed(lines: Columns) -> Batches:
         yield pa.record_batch([pa.array(blocks, pa.binary())], ["cells"])
 
 
-def _unpack(lines: int, batches: Batches) -> Iterator[NDArray[np.int32]]:
+def _unpack(lines: int, batches: Batches) -> Iterator[SmallInts]:
     """The rows of each batch."""
     for batch in batches:
         blocks = [np.frombuffer(value.as_buffer(), np.int32).reshape(lines, -1) for value in batch.column(0)]
@@ -293,12 +290,12 @@ def _choose(lines: int, units: bool, choose: Choose, batches: Batches) -> Batche
         yield from _packed(list(rows[:, kept]))
 
 
-def _unit_of(numbers: NDArray[Any], before: int) -> NDArray[np.int64]:
+def _unit_of(numbers: NDArray[Any], before: int) -> Ints:
     """A code for each row, from 0 on, or from -1 if the first goes on with the unit of the row before."""
     starts = numbers == 1
     if not np.all(starts | (np.diff(numbers, prepend=before) == 1)):
         raise RuntimeError("The rows of a unit are not together.")
-    codes: NDArray[np.int64] = np.cumsum(starts) - 1
+    codes: Ints = np.cumsum(starts) - 1
     return codes
 
 
@@ -335,9 +332,7 @@ def _map(frame: Any, work: Callable[[Batches], Batches], schema: str) -> Any:
         return frame.mapInArrow(partial(_silent, version("veilmap"), work), schema)
 
 
-def _tally(
-    frame: Any, count: Callable[[Batches], Batches], question: Question, progress: Progress
-) -> NDArray[np.int64]:
+def _tally(frame: Any, count: Callable[[Batches], Batches], question: Question, progress: Progress) -> Ints:
     counted = _map(frame, count, SUMS)
     merged = _map(counted.repartition("block"), partial(_merge, question.size), SUMS)
     total = np.zeros(question.size, np.int64)

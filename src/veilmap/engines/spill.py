@@ -17,13 +17,13 @@ from weakref import finalize
 import numpy as np
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
+from veilmap.arrays import SmallInts
 from veilmap.domain import Domain
 from veilmap.engines.batches import MOST_THREADS, LocalEngine, Piece, Share, Worker, joined, work_through
+from veilmap.engines.tally import Cells, cells_of, only
 from veilmap.errors import TooLarge
 from veilmap.memory import HELD_BYTES
-from veilmap.questions import Cells, cells_of, only
 
 if TYPE_CHECKING:
     from veilmap.engines import Held
@@ -101,7 +101,7 @@ def hold(domain: Domain, shares: Iterable[Share], progress: Callable[[float], No
     return joined((cells for _, cells in found), domain.dimensions)
 
 
-def _write(file: IO[bytes], key: bytes, start: int, cells: NDArray[np.int32]) -> int:
+def _write(file: IO[bytes], key: bytes, start: int, cells: SmallInts) -> int:
     """Bytes written, in whole blocks of the cipher: so no block's number is used twice."""
     data = cells.tobytes()
     data += bytes(-len(data) % BLOCK)

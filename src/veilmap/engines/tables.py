@@ -17,7 +17,7 @@ from veilmap.domain import Domain
 from veilmap.engines.batches import LocalEngine, Share, equal_parts
 from veilmap.engines.columns import Layout, lay_out
 from veilmap.engines.geometry import USUAL_NAMES, Geometry, crs_label, find_geometry, number_of
-from veilmap.engines.guard import guard, guard_each
+from veilmap.engines.redaction import guard, guard_each
 from veilmap.engines.units import as_column
 from veilmap.errors import UnreadableInput, need
 

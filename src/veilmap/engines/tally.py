@@ -1,4 +1,4 @@
-"""Questions that rows are asked: how many lie in each place. Proof: proofs/cells.md.
+"""Questions that rows are asked: how many lie in each place. Proof: proofs/counting.md.
 
 The place of a row follows from its own cells and from public numbers. So rows may be asked anywhere, in any order,
 and what they say is added up.
@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from veilmap.arrays import Flags, Floats, Ints
 from veilmap.domain import Domain
 from veilmap.kernels.counting import (
     add_axis,
@@ -26,8 +27,8 @@ from veilmap.kernels.counting import (
     tally_grid,
     tally_parts,
 )
-from veilmap.kernels.curves import hilbert_keys
-from veilmap.tree import Flags, Ints, Parts, RegularTree, Tree, product
+from veilmap.kernels.hilbert import hilbert_keys
+from veilmap.trees import Parts, RegularTree, Tree, product
 
 Columns: TypeAlias = Sequence[NDArray[np.generic]]
 """One numeric array an axis, all of one length; NaN where there is no value."""
@@ -219,7 +220,7 @@ def keys_along(cells: Cells, order: int, bits: int) -> Ints:
     return keys
 
 
-def floats(column: NDArray[np.generic]) -> NDArray[np.float64]:
+def floats(column: NDArray[np.generic]) -> Floats:
     with np.errstate(all="ignore"):  # numpy would warn of odd values
         return np.ascontiguousarray(column, dtype=np.float64)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from veilmap.arrays import Flags, Ints
 from veilmap.engines.geometry import numbers
 
 SIMPLE = "whole numbers, text, bytes, dates or other simple values"
@@ -68,13 +68,13 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(id_type(column.type))
 
 
-def keep_known(ids: pa.Array, inside: NDArray[np.bool_]) -> tuple[pa.Array, NDArray[np.bool_]]:
+def keep_known(ids: pa.Array, inside: Flags) -> tuple[pa.Array, Flags]:
     """The ids of the rows that are inside and have one, and which rows these are."""
     kept = inside & ids.is_valid().to_numpy(zero_copy_only=False)
     return ids.filter(pa.array(kept)), kept
 
 
-def encode(ids: Sequence[pa.Array], kind: pa.DataType) -> NDArray[np.int64]:
+def encode(ids: Sequence[pa.Array], kind: pa.DataType) -> Ints:
     """A code from 0 on for each id, in the order in which they first appear: pieces share one dictionary."""
     codes = pa.chunked_array([piece.cast(kind) for piece in ids], kind).dictionary_encode().chunks
     return np.concatenate([np.zeros(0, np.int64), *(piece.indices.to_numpy(zero_copy_only=False) for piece in codes)])

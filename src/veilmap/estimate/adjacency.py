@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
-from veilmap.kernels import estimates as kernel
+from veilmap.arrays import Floats, SmallInts
 from veilmap.kernels import neighbours
-from veilmap.tree import Tree
+from veilmap.kernels import post_processing as kernel
+from veilmap.trees import CurveTree, Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Near:
+class Adjacency:
     """The neighbours of nodes, found once for all that need them. Along a curve, they are those along the curve."""
 
-    volume: NDArray[np.float64]  # of each node, in cells
-    nodes: NDArray[np.int32]  # (nodes, 2 · axes): before and behind along each axis, -1 for nobody
+    volume: Floats  # of each node, in cells
+    nodes: SmallInts  # (nodes, 2 · axes): before and behind along each axis, -1 for nobody
 
     @classmethod
-    def of(cls, tree: Tree) -> Near:
+    def of(cls, tree: Tree) -> Adjacency:
         if isinstance(tree, CurveTree):
             return cls.of(tree.keys)
         axes = tree.lo.shape[1]
@@ -42,7 +41,7 @@ class Near:
                 list(pool.map(partial(find, nodes), (above.start, half), (half, above.stop)))
         return cls(volume, nodes)
 
-    def density(self, estimate: NDArray[np.float64]) -> NDArray[np.float64]:
+    def density(self, estimate: Floats) -> Floats:
         """Rows a cell, by these estimates of nodes."""
         out = np.empty(len(estimate))
         kernel.spread_out(estimate, self.volume, out)

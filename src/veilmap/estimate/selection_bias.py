@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.tree import Tree
+from veilmap.arrays import Floats, Ints
+from veilmap.trees import Tree
 
 SURE = 16.0
 """A bias is taken off as far as its square is above so many of its own variances: what is not sure does more harm."""
 
 
-def fair_counts(tree: Tree, noisy_count: NDArray[np.int64], noise_variance: NDArray[np.float64]) -> NDArray[np.float64]:
+def unbiased_counts(tree: Tree, noisy_count: Ints, noise_variance: Floats) -> Floats:
     """Noisy counts less what chance made of them, on average, when it chose into how many parts a box is cut.
 
     A box that noise makes look full is cut into many parts. Their own counts, drawn later, are not biased by that:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.estimate.near import Near
-from veilmap.kernels import estimates as kernel
-from veilmap.tree import Tree
+from veilmap.arrays import Floats, Ints
+from veilmap.estimate.adjacency import Adjacency
+from veilmap.kernels import post_processing as kernel
+from veilmap.trees import Tree
 
 EDGES = np.array([0.15, 0.3, 0.6, 1.2, 2.4, 4.8])
 """Strata of what a leaf's neighbours have on average, in units of the leaf's noise; above the last, none is empty."""
@@ -17,10 +17,10 @@ FEWEST = 50
 
 def shrink(
     tree: Tree,
-    near: Near,
-    noisy_count: NDArray[np.int64],
-    noise_variance: NDArray[np.float64],
-    estimate: NDArray[np.float64],
+    near: Adjacency,
+    noisy_count: Ints,
+    noise_variance: Floats,
+    estimate: Floats,
     normal: bool = False,
 ) -> None:
     """In place: what leaves keep of their least-squares estimates is the chance that they are not empty.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.estimate.near import Near
-from veilmap.estimate.nodes import Estimates
-from veilmap.kernels import estimates as kernel
+from veilmap.arrays import Floats
+from veilmap.estimate.adjacency import Adjacency
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.kernels import post_processing as kernel
 
 STEEPER = 1.3
 """A leaf is often at the foot or on the top of something: steeper than its neighbours are unlike."""
@@ -15,7 +15,7 @@ SIGNIFICANT = 12
 """Binary digits that slopes keep, rounded to zero: they are far less sure, and files stay small."""
 
 
-def slopes(nodes: Estimates, near: Near | None = None) -> NDArray[np.float64]:
+def slopes(nodes: NodeEstimates, near: Adjacency | None = None) -> Floats:
     """Of each leaf and axis, how much denser its far end is than its near end, in points a leaf (nodes, axes).
 
     The difference between its neighbours over their distance, times the part of such differences that is not noise:
@@ -26,7 +26,7 @@ def slopes(nodes: Estimates, near: Near | None = None) -> NDArray[np.float64]:
     slope = np.zeros((tree.size, axes))
     if tree.overlapping:
         return slope
-    near = Near.of(tree) if near is None else near
+    near = Adjacency.of(tree) if near is None else near
     variance, strata = np.empty(tree.size), np.empty((tree.size, axes), np.uint8)
     ratio, number = np.zeros((2, axes, kernel.STRATA))
     kernel.share_variance(tree.first_child, nodes.subtree_variance, variance)
@@ -38,14 +38,14 @@ def slopes(nodes: Estimates, near: Near | None = None) -> NDArray[np.float64]:
     return _short(slope)
 
 
-def gentle(estimate: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
+def gentle(estimate: Floats, slope: Floats) -> Floats:
     """These slopes for leaves with other estimates: no steeper than keeps density at 0 or more."""
     out, nodes, axes = slope.copy(), *slope.shape
     kernel.limit_slopes(estimate, np.ones((axes, 1)), np.zeros((nodes, axes), np.uint8), out)
     return _short(out)
 
 
-def _short(slope: NDArray[np.float64]) -> NDArray[np.float64]:
+def _short(slope: Floats) -> Floats:
     bits = slope.view(np.int64)
     bits &= -1 << (53 - SIGNIFICANT)
     return slope

@@ -16,16 +16,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
-from veilmap.estimate.nodes import Estimates
-from veilmap.kernels import sweeps
-from veilmap.kernels import uneven as kernel
-from veilmap.tree import RegularTree, Tree
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from veilmap.arrays import Floats, Ints
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.kernels import tree_sweeps
+from veilmap.kernels import unevenness as kernel
+from veilmap.trees import CurveTree, RegularTree, Tree
 
 HAZARD, LOGISTIC = kernel.hazards(), kernel.logistics()
 POWERS = np.exp2(np.arange(kernel.SMALLEST, kernel.LARGEST + 1) / 4)
@@ -100,7 +96,7 @@ class Evidence:
         z, subtree = nodes.noisy_count.astype(np.float64), nodes.noise_variance.copy()
         if not isinstance(tree, RegularTree):
             z[volume == 0] = subtree[volume == 0] = 0.0
-        sweeps.combine_up(tree.first_child, z, subtree)
+        tree_sweeps.combine_up(tree.first_child, z, subtree)
         state = np.empty((tree.size, 5))
         sides, mass = kernel.expect_inner(tree.first_child, volume, z, subtree, HAZARD, state)
         return cls(tree, axes, volume, z, subtree, state, stretches(tree, axes), sides / (axes * max(mass, 1e-9)))
@@ -128,7 +124,7 @@ class Learned:
         return cls(seen, rho, alike(seen, rho))
 
 
-def unevenness(full: Estimates, kept: Estimates, learned: Callable[[], Learned] | None = None) -> Floats:
+def unevenness(full: NodeEstimates, kept: NodeEstimates, learned: Callable[[], Learned] | None = None) -> Floats:
     """q of each leaf of ``kept``, 0 at inner nodes: a query that covers a part f of it is off by f(1−f)·q in variance.
 
     ``full`` is the whole tree, before pruning; ``learned``, what is known of it already. Only noisy counts and their
@@ -358,7 +354,7 @@ def _axes(tree: Tree) -> int:
     return tree.axes if isinstance(tree, RegularTree | CurveTree) else tree.lo.shape[1]
 
 
-def _explained(kept: Estimates) -> Floats:
+def _explained(kept: NodeEstimates) -> Floats:
     """What slopes take off the variance of half a leaf, over 1/4: the half has slope / 8 more than half the points."""
     slope = np.empty((0, 1)) if kept.slope is None else kept.slope
     return np.asarray(np.einsum("vk,vk->v", slope, slope) / (16 * slope.shape[1]))

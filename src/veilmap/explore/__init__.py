@@ -3,4 +3,4 @@
 It reads a release and answers; it holds nothing else, changes nothing, and asks no other machine.
 """
 
-from veilmap.explore.serve import explore as explore
+from veilmap.explore.server import explore as explore

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from veilmap.answer import Answers
+from veilmap.answers.answerer import Answers
 from veilmap.errors import BadInput
-from veilmap.explore import asked, openapi
-from veilmap.explore.explored import Explored, answered
-from veilmap.explore.features import features
-from veilmap.explore.guard import Guard
-from veilmap.explore.replies import GEOJSON, as_json, body_of, failure, get, http_error, safely, soon, sureness
+from veilmap.explore import openapi, requests
+from veilmap.explore.ogc_api import features
+from veilmap.explore.responses import GEOJSON, as_json, body_of, failure, get, http_error, safely, soon, sureness
+from veilmap.explore.security import Guard
+from veilmap.explore.session import Explored, answered
 
 KINDS = {
     "css": "text/css",
@@ -37,8 +37,8 @@ def make_app(explored: Explored, files: Mapping[str, bytes], host: str = "127.0.
 
     async def tile(request: Request) -> Response:
         part = request.path_params
-        asked.only(request.query_params, "theme", "v")
-        place = asked.tile(part["z"], part["x"], part["y"], request.query_params.get("theme", "light"))
+        requests.only(request.query_params, "theme", "v")
+        place = requests.tile(part["z"], part["x"], part["y"], request.query_params.get("theme", "light"))
         body = await run_in_threadpool(lambda: explored.tile(*place))
         return Response(body, media_type="image/png", headers={"cache-control": "private, max-age=86400"})
 
@@ -95,35 +95,35 @@ def counting(explored: Explored) -> list[Route]:
 
     async def count_typed(request: Request) -> Response:
         query = request.query_params
-        asked.only(query, "box", "confidence")
-        boxes = asked.typed_boxes(query.getlist("box"), domain)
+        requests.only(query, "box", "confidence")
+        boxes = requests.typed_boxes(query.getlist("box"), domain)
         return await soon(len(boxes), count, boxes, sureness(request))
 
     async def count_posted(request: Request) -> Response:
-        record = asked.record(await body_of(request))
-        asked.only(record, *WHERE, "confidence")
+        record = requests.record(await body_of(request))
+        requests.only(record, *WHERE, "confidence")
         if sum(name in record for name in WHERE) != 1:
             raise BadInput("Ask for boxes, or polygons, or zones by their numbers: one of them.")
-        confidence = asked.confidence(record.get("confidence", 0.95))
+        confidence = requests.confidence(record.get("confidence", 0.95))
         if "boxes" in record:
-            boxes = asked.boxes(record["boxes"], domain)
+            boxes = requests.boxes(record["boxes"], domain)
             return await soon(len(boxes), count, boxes, confidence)
         if "polygons" in record:
-            shapes = await run_in_threadpool(asked.polygons, record["polygons"])
+            shapes = await run_in_threadpool(requests.polygons, record["polygons"])
         elif explored.zones is None:
             raise BadInput(NO_ZONES)
         else:
-            shapes = explored.zones.shapes[asked.numbers(record["zones"], len(explored.zones.shapes))]
+            shapes = explored.zones.shapes[requests.numbers(record["zones"], len(explored.zones.shapes))]
         return await run_in_threadpool(lambda: reply(release.count(shapes, confidence)))
 
     async def histogram(request: Request) -> Response:
         query = request.query_params
-        asked.only(query, "axis", "bins", "box", "from", "to", "confidence")
-        axis = asked.axis(query.get("axis", ""), domain)
-        bins = asked.whole(query.get("bins", "60"), "A number of bins", 1, asked.MOST_BINS)
+        requests.only(query, "axis", "bins", "box", "from", "to", "confidence")
+        axis = requests.axis(query.get("axis", ""), domain)
+        bins = requests.whole(query.get("bins", "60"), "A number of bins", 1, requests.MOST_BINS)
         texts = query.getlist("box") or [",".join(map(repr, [*domain.lo.tolist(), *domain.hi.tolist()]))]
-        boxes = np.repeat(np.array(asked.typed_boxes(texts[:1], domain), np.float64), bins, axis=0)
-        edges = np.linspace(*asked.ends(query.get("from"), query.get("to"), domain.axes[axis]), bins + 1)
+        boxes = np.repeat(np.array(requests.typed_boxes(texts[:1], domain), np.float64), bins, axis=0)
+        edges = np.linspace(*requests.ends(query.get("from"), query.get("to"), domain.axes[axis]), bins + 1)
         boxes[:, axis], boxes[:, axis + domain.dimensions] = edges[:-1], edges[1:]
         more = {"axis": domain.names[axis], "edges": edges.tolist()}
         return await run_in_threadpool(lambda: reply(release.count(boxes, sureness(request)), **more))

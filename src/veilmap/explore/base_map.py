@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 
-from veilmap import basemap
-from veilmap.explore.plane import Plane
+from veilmap.explore.projection import Plane
+from veilmap.geography import basemap
 
 EMPTY = b'{"type":"FeatureCollection","features":[]}'
 

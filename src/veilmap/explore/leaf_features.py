@@ -8,15 +8,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.answer import noise_intervals
+from veilmap.answers.answerer import noise_intervals
+from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
-from veilmap.estimate import standard_errors
-from veilmap.explore.plane import Plane
-from veilmap.published import Release
-
-Floats = NDArray[np.float64]
+from veilmap.estimate.least_squares import standard_errors
+from veilmap.explore.projection import Plane
+from veilmap.releases.release import Release
 
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 CONFORMS = tuple(
@@ -34,7 +32,7 @@ class Cells:
     plane: Plane
 
     @cached_property
-    def leaves(self) -> NDArray[np.int64]:
+    def leaves(self) -> Ints:
         return np.flatnonzero(self.release.estimates.tree.is_leaf)
 
     @cached_property
@@ -46,7 +44,7 @@ class Cells:
         )
         return low, high
 
-    def _rings(self, chosen: NDArray[np.int64] | slice) -> Floats:
+    def _rings(self, chosen: Ints | slice) -> Floats:
         """(cells, 5, 2): longitudes and latitudes of the corners, counter-clockwise and closed."""
         (west, south), (east, north) = (ends[chosen].T for ends in self._ends)
         x, y = np.stack([west, east, east, west, west], axis=1), np.stack([south, south, north, north, south], axis=1)
@@ -72,7 +70,7 @@ class Cells:
         low, high = self._bounds
         return [*low.min(axis=0).tolist(), *high.max(axis=0).tolist()]
 
-    def near(self, bounds: tuple[float, float, float, float] | None) -> NDArray[np.int64]:
+    def near(self, bounds: tuple[float, float, float, float] | None) -> Ints:
         """The numbers of the cells that touch a box of longitudes and latitudes; one with west > east crosses 180°."""
         if bounds is None:
             return np.arange(len(self.leaves))
@@ -84,7 +82,7 @@ class Cells:
             across = (low[:, 0] <= east) | (high[:, 0] >= west)
         return np.flatnonzero(across & (low[:, 1] <= north) & (high[:, 1] >= south))
 
-    def features(self, chosen: NDArray[np.int64]) -> list[dict[str, Any]]:
+    def features(self, chosen: Ints) -> list[dict[str, Any]]:
         nodes, leaf = self.release.estimates, self.leaves[chosen]
         estimate, stderr = nodes.estimate[leaf], self._stderr[leaf]
         columns = (estimate, stderr, *noise_intervals(estimate, stderr, CONFIDENCE, self.release.gaussian))

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from veilmap.errors import BadInput
-from veilmap.explore import asked
-from veilmap.explore.cells import CONFORMS, CRS84, NAME
-from veilmap.explore.explored import Explored
-from veilmap.explore.replies import GEOJSON, as_json, get
+from veilmap.explore import requests
+from veilmap.explore.leaf_features import CONFORMS, CRS84, NAME
+from veilmap.explore.responses import GEOJSON, as_json, get
+from veilmap.explore.session import Explored
 
 
 def features(explored: Explored) -> list[Route]:
@@ -63,10 +63,12 @@ def features(explored: Explored) -> list[Route]:
 
     async def items(request: Request) -> Response:
         query = request.query_params
-        asked.only(query, "bbox", "limit", "offset", "f")
-        limit = min(asked.whole(query.get("limit", str(asked.FEW_ITEMS)), "A limit", 1, 10**9 - 1), asked.MOST_ITEMS)
-        offset = asked.whole(query.get("offset", "0"), "An offset", 0, 10**9 - 1)
-        bounds = asked.bounds(query["bbox"]) if "bbox" in query else None
+        requests.only(query, "bbox", "limit", "offset", "f")
+        limit = min(
+            requests.whole(query.get("limit", str(requests.FEW_ITEMS)), "A limit", 1, 10**9 - 1), requests.MOST_ITEMS
+        )
+        offset = requests.whole(query.get("offset", "0"), "An offset", 0, 10**9 - 1)
+        bounds = requests.bounds(query["bbox"]) if "bbox" in query else None
 
         def page() -> Response:
             found = explored.cells.near(bounds)
@@ -85,7 +87,7 @@ def features(explored: Explored) -> list[Route]:
     async def item(request: Request) -> Response:
         most = len(explored.cells.leaves) - 1
         try:
-            cell = asked.whole(request.path_params["cell"], "A cell", 0, most)
+            cell = requests.whole(request.path_params["cell"], "A cell", 0, most)
         except BadInput as error:
             raise HTTPException(404, str(error)) from None
         found = (await run_in_threadpool(lambda: explored.cells.features(np.array([cell]))))[0]

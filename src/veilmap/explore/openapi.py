@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from veilmap.domain import Domain
-from veilmap.explore.asked import FEW_ITEMS, MOST_BINS, MOST_BOXES, MOST_ITEMS, MOST_POLYGONS, order
+from veilmap.explore.requests import FEW_ITEMS, MOST_BINS, MOST_BOXES, MOST_ITEMS, MOST_POLYGONS, order
 
 Record = dict[str, Any]
 

@@ -8,12 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
-from veilmap.ground import Ground
-
-Floats = NDArray[np.float64]
+from veilmap.geography.crs import Ground
 
 MOST_NORTH = math.degrees(math.atan(math.sinh(math.pi)))  # where the square ends
 ROOM = 8  # times a plane that is no globe, so that it can be seen from afar

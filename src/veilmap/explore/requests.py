@@ -8,14 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from veilmap.domain import Axis, Domain
 from veilmap.errors import BadInput, TooLarge, near_misses, need
-from veilmap.explore.shown import MOST_ZOOM, RAMPS
-
-Floats = NDArray[np.float64]
+from veilmap.explore.tiles import MOST_ZOOM, RAMPS
 
 MOST_BYTES = 2_000_000  # of a request
 MOST_BOXES = 10_000  # in one

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from veilmap.errors import TooLarge, VeilmapError
-from veilmap.explore import asked
+from veilmap.explore import requests
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -32,7 +32,7 @@ async def soon(boxes: int, work: Callable[..., Response], *given: Any) -> Respon
 
 
 def sureness(request: Request) -> float:
-    return asked.number(request.query_params.get("confidence", "0.95"), "A confidence")
+    return requests.number(request.query_params.get("confidence", "0.95"), "A confidence")
 
 
 async def body_of(request: Request) -> bytes:
@@ -41,8 +41,8 @@ async def body_of(request: Request) -> bytes:
     async for part in request.stream():
         parts.append(part)
         size += len(part)
-        if size > asked.MOST_BYTES:
-            raise TooLarge(f"A request has at most {asked.MOST_BYTES:,} bytes: ask in several.")
+        if size > requests.MOST_BYTES:
+            raise TooLarge(f"A request has at most {requests.MOST_BYTES:,} bytes: ask in several.")
     return b"".join(parts)
 
 

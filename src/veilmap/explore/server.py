@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from veilmap.errors import BadInput, MissingExtra, need
 from veilmap.explore.zones import Zones
-from veilmap.published import Release
+from veilmap.releases.release import Release
 
 if TYPE_CHECKING:
     from veilmap.explore.connections import Limits
@@ -44,7 +44,7 @@ def explore(
     need("starlette", "explore", "Exploring a release")
     uvicorn = need("uvicorn", "explore", "Exploring a release")
     from veilmap.explore.app import make_app
-    from veilmap.explore.explored import Explored
+    from veilmap.explore.session import Explored
 
     files = built_files()
     explored = Explored(release, name, version("veilmap"), secrets.token_hex(4), zones)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from veilmap.answer import Answers
+from veilmap.answers.answerer import Answers
 from veilmap.errors import BadInput
 from veilmap.explore import openapi
-from veilmap.explore.base import base_map
-from veilmap.explore.cells import Cells, cells_of
-from veilmap.explore.plane import Plane, plane_of
-from veilmap.explore.shown import MOST_ZOOM, RAMPS, Shown, shown
+from veilmap.explore.base_map import base_map
+from veilmap.explore.leaf_features import Cells, cells_of
+from veilmap.explore.projection import Plane, plane_of
+from veilmap.explore.tiles import MOST_ZOOM, RAMPS, Shown, shown
 from veilmap.explore.zones import Zones
-from veilmap.published import Release
+from veilmap.releases.release import Release
 
 MOST_TILES = 512  # kept
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
-from veilmap.explore.plane import Plane
-from veilmap.kernels.painting import add_up
+from veilmap.arrays import Floats
+from veilmap.explore.projection import Plane
+from veilmap.kernels.rasterize import add_up
 from veilmap.plot.density import density_image, shown_nodes, well_above
-from veilmap.published import Release
-
-Floats = NDArray[np.float64]
+from veilmap.releases.release import Release
+from veilmap.trees import CurveTree
 
 PIXELS = 512  # a side of a tile
 MOST_ZOOM = 22

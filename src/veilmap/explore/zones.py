@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from veilmap.answers.zone_files import read_zones
+from veilmap.answers.zones import reprojected
 from veilmap.errors import need
-from veilmap.published import Release
-from veilmap.zonefiles import read_zones
-from veilmap.zones import reprojected
+from veilmap.releases.release import Release
 
 LONGEST_NAME = 200
 FINE = 1e-5  # of the domain: borders are drawn no finer, and counted as they are

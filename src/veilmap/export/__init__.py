@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from veilmap.errors import BadInput
-from veilmap.export.cells import Cells, cells_of
+from veilmap.export.leaves import Cells, cells_of
 from veilmap.export.raster import VALUES, write_raster
 from veilmap.export.vector import DRIVERS, write_csv, write_vector
-from veilmap.fileformat import beside
-from veilmap.published import Release
+from veilmap.files.atomic_writes import staged_file
+from veilmap.releases.release import Release
 
 RASTERS = (".tif", ".tiff")
 KINDS = (*DRIVERS, *RASTERS, ".csv")
@@ -31,7 +31,7 @@ def export(
 ) -> None:
     """Write a release for other programs: see ``Release.export``."""
     kind = must_fit(release, path, value, pixels, resolution, h3)
-    with beside(path, overwrite) as place:
+    with staged_file(path, overwrite) as place:
         if kind in RASTERS:
             write_raster(release, place, value or "density", pixels, resolution, progress)
             return

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, need
-from veilmap.export.cells import Cells
-from veilmap.ground import Ground
-from veilmap.published import Release
+from veilmap.export.leaves import Cells
+from veilmap.geography.crs import Ground
+from veilmap.releases.release import Release
 
 FINEST = 15
 MOST_HEXAGONS = 200_000
@@ -58,7 +59,7 @@ def _covering(h3: Any, domain: Domain, resolution: int) -> set[str]:
     return found
 
 
-def _ring(h3: Any, name: str) -> NDArray[np.float64]:
+def _ring(h3: Any, name: str) -> Floats:
     """Its corners, longitude first: beyond 180 degrees where it lies across, and along the pole that it lies around."""
     ring = np.array(h3.cell_to_boundary(name))[:, ::-1]
     if np.ptp(ring[:, 0]) < 180:
@@ -71,7 +72,7 @@ def _ring(h3: Any, name: str) -> NDArray[np.float64]:
     return np.vstack([ring, [around[-1], ring[0, 1]], [around[-1], pole], [around[0], pole]])
 
 
-def _clipped(shapely: Any, whole: NDArray[Any], domain: Domain) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _clipped(shapely: Any, whole: NDArray[Any], domain: Domain) -> tuple[NDArray[Any], Ints]:
     """What of each lies in the domain, once around the Earth or not; and which they are, where something does."""
     turned = [shapely.transform(whole, lambda at, by=by: at + np.array([by, 0.0])) for by in (-720, -360, 0, 360)]
     pieces, of = shapely.get_parts(

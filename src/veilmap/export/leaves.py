@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from veilmap.answer import noise_intervals
-from veilmap.estimate import standard_errors
-from veilmap.fileformat import rectangles
-from veilmap.ground import Ground
-from veilmap.published import Release
-
-Floats = NDArray[np.float64]
+from veilmap.answers.answerer import noise_intervals
+from veilmap.arrays import Floats
+from veilmap.estimate.least_squares import standard_errors
+from veilmap.geography.crs import Ground
+from veilmap.releases.release import Release
+from veilmap.releases.release_file import rectangles
 
 A_BATCH = 1 << 16
 

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.errors import BadInput, need
-from veilmap.ground import Ground
-from veilmap.published import Release
-from veilmap.tree import RegularTree
-
-Floats = NDArray[np.float64]
+from veilmap.geography.crs import Ground
+from veilmap.releases.release import Release
+from veilmap.trees import RegularTree
 
 VALUES = "density", "count", "stderr"
 USUAL_PIXELS, MOST_PIXELS = 1024, 8192  # along the longer side

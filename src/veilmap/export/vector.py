@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
-from veilmap.csv_text import safe_cell
 from veilmap.errors import BadInput, need
-from veilmap.export.cells import Cells, meaning
-from veilmap.ground import Ground
-from veilmap.published import Release
+from veilmap.export.leaves import Cells, meaning
+from veilmap.files.csv_cells import safe_cell
+from veilmap.geography.crs import Ground
+from veilmap.releases.release import Release
 
 DRIVERS = {".gpkg": "GPKG", ".fgb": "FlatGeobuf", ".geojson": "GeoJSON"}
 OPTIONS = {".geojson": {"COORDINATE_PRECISION": "15"}}  # as they are: a rounded cell would cut others

@@ -1,4 +1,4 @@
-"""Files that are not finished yet: a process that is killed must not leave one behind that looks like a result.
+"""Write a file whole or not at all: a process that is killed leaves nothing behind that looks like a result.
 
 Where the system can, such a file has no name, and is gone with its process. Where it needs a name, it is in a hidden
 folder that its process holds a lock on: the next one to write there removes folders that nobody holds.
@@ -16,9 +16,84 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from veilmap.errors import BadInput, VeilmapError
+
 FOLDER = re.compile(r"\.veilmap-[0-9a-f]{32}\.tmp")
 LOCKS = find_spec("fcntl") is not None  # not on Windows: there, nobody can tell which process is dead, and folders stay
 UNABLE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # of file systems and old kernels without unnamed files
+
+
+def write_atomically(
+    path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True, mode: int = 0o666
+) -> None:
+    """Write a file and put it in its place: a reader sees the old file, the new one, or none.
+
+    A process that is killed on the way leaves nothing behind, where the system has files without a name. To replace a
+    file, the new one needs a name for a moment: if it is left behind then, the next file that is written there
+    removes it.
+    """
+    place = Path(path)
+    with _one_sentence(path):
+        file = unnamed_file(place.parent, mode)
+        if file is None:
+            with staged_file(path, overwrite) as written:
+                _write_named(written, data, mode)
+            return
+        with open(file, "wb") as out:
+            remove_leftovers(place.parent)
+            out.write(data)
+            out.flush()
+            os.fsync(file)
+            try:
+                give_name(file, place)
+                return
+            except FileExistsError:
+                if not overwrite:
+                    raise
+            except OSError:  # a system may have files without a name, and no way to give them one
+                pass
+            with staged_file(path, overwrite) as written:
+                try:
+                    give_name(file, written)
+                except OSError:
+                    _write_named(written, data, mode)
+
+
+def _write_named(place: Path, data: bytes | bytearray, mode: int) -> None:
+    with open(place, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
+        out.write(data)
+
+
+@contextlib.contextmanager
+def staged_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
+    """Where a file of this name is written, in a folder of its own: moved to its place once it is whole."""
+    place = Path(path)
+    with _one_sentence(path):
+        remove_leftovers(place.parent)
+        with hidden_folder(place.parent) as folder:
+            written = folder / place.name
+            yield written
+            with open(written, "rb+") as out:
+                os.fsync(out.fileno())
+            if overwrite:
+                os.replace(written, place)
+            else:
+                os.link(written, place)  # fails if another has put a file there in the meantime
+
+
+@contextlib.contextmanager
+def _one_sentence(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say in one sentence why a file cannot be written."""
+    try:
+        yield
+    except VeilmapError:
+        raise
+    except (OSError, ValueError) as error:
+        other = "not a name for a file" if isinstance(error, ValueError) else "writing failed"
+        why = getattr(error, "strerror", None) or other
+        raise BadInput(
+            f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
+        ) from None
 
 
 def unnamed_file(folder: Path, mode: int) -> int | None:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from veilmap.kernels.reading import scan_json
+from veilmap.kernels.parsing import scan_json
 
 BLOCK_BYTES = 1 << 22
 LONGEST_MEMBER = 1 << 24  # of the collection, beside its features

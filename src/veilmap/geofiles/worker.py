@@ -12,21 +12,21 @@ from typing import Any
 import pyarrow as pa
 
 from veilmap.errors import VeilmapError
-from veilmap.geofiles import layers, zones
+from veilmap.geofiles import gdal_layers, zone_files
 from veilmap.geofiles.process import ABOUT, REFUSED
 from veilmap.geofiles.sandbox import confine
 
-TASKS: dict[str, Callable[..., layers.Result]] = {
-    "describe": layers.describe,
-    "rows": layers.rows,
-    "zones": zones.zones,
+TASKS: dict[str, Callable[..., gdal_layers.Result]] = {
+    "describe": gdal_layers.describe,
+    "rows": gdal_layers.rows,
+    "zones": zone_files.zones,
 }
 
 
 def main(task: str, options: str, out: Any) -> None:
     chosen = json.loads(options)
     if task == "zones":  # which anyone may have sent; rows are the owner's, and may be many
-        zones.limit_resources()
+        zone_files.limit_resources()
     confine(_files_of(chosen["path"]))
     try:
         schema, about, batches = TASKS[task](**chosen)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from veilmap.errors import BadInput, UnreadableInput, need
 from veilmap.geofiles import DOCUMENTS, DRIVERS, LINES
-from veilmap.geofiles.layers import Result, open_gdal
+from veilmap.geofiles.gdal_layers import Result, open_gdal
 
 PARQUET = (".parquet", ".geoparquet")
 ENDINGS = (*DRIVERS, *DOCUMENTS, *LINES, *PARQUET)

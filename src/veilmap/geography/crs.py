@@ -9,12 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, need
-
-Floats = NDArray[np.float64]
 
 LON_LAT = {"OGC:CRS84", "EPSG:4326"}  # what GeoParquet takes for granted
 LONGITUDES = {"lon", "lng", "long", "longitude"}

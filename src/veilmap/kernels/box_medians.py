@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from veilmap.kernels.ranks import gap_of_rank, nearest_rank
-
-Ints = NDArray[np.int64]
+from veilmap.arrays import Ints
+from veilmap.kernels.median_ranks import gap_of_rank, nearest_rank
 
 
 @njit(cache=True, nogil=True)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Flags, Floats, Ints
 
 DEEPEST = 128  # levels that a walk has room for; a box of 2^62 cells cannot be cut more often
 
@@ -155,7 +153,7 @@ def position(lo: Ints, hi: Ints, v: int, query: Floats) -> int:
 
 @njit(cache=True, nogil=True)
 def canonical_nodes(
-    first_child: Ints, lo: Ints, hi: Ints, has_value: NDArray[np.bool_], query: Floats, stack: Ints, part: Floats
+    first_child: Ints, lo: Ints, hi: Ints, has_value: Flags, query: Floats, stack: Ints, part: Floats
 ) -> int:
     """Which nodes answer a query, and the part of each (section 4.1 of the paper); how many there are.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Places = NDArray[np.int32]
+from veilmap.arrays import Floats, Ints, SmallInts
+
+Places = SmallInts
 
 
 @njit(cache=True, nogil=True)

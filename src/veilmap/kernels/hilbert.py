@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from veilmap.arrays import Ints
 
 
 @njit(cache=True, nogil=True)

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from veilmap.kernels.halves import BLOCK, FAN, HOLLOW, LEAF
+from veilmap.arrays import Floats, Ints
 from veilmap.kernels.marginals import Blocks, Errors, Marginals
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from veilmap.kernels.sibling_index import BLOCK, FAN, HOLLOW, LEAF
 
 LOW_SIDES = 0x5555
 

@@ -6,13 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from veilmap.kernels.halves import BLOCK, FAN, FEWEST, Halved, add_children, add_groups, find_grid, halve
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from veilmap.arrays import Flags, Floats, Ints
+from veilmap.kernels.sibling_index import BLOCK, FAN, FEWEST, Halved, add_children, add_groups, find_grid, halve
 
 MANY = 1 << 19  # nodes of a tree that keeps fewer marginals
 

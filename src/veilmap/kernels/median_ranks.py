@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from veilmap.arrays import Ints
 
 SURE = 1e-9  # far above the relative error of a weight as a float
 FAR = 100.0  # beyond this exponent a weight is below 1, whatever its gap and its scale: it needs no exp

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Floats, Ints, SmallInts
 
 NOBODY = -1
 
@@ -36,7 +33,7 @@ def holds(lo: Ints, hi: Ints, v: int, place: Ints) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def shape_of(a: int, b: int, lo: Ints, hi: Ints, shape: Small) -> None:
+def shape_of(a: int, b: int, lo: Ints, hi: Ints, shape: SmallInts) -> None:
     """How many of the boxes a : b lie side by side along each axis, if they are a grid written row by row; else 0s."""
     stride = 1
     for k in range(lo.shape[1] - 1, -1, -1):
@@ -51,7 +48,7 @@ def shape_of(a: int, b: int, lo: Ints, hi: Ints, shape: Small) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def descend(
-    first_child: Ints, lo: Ints, hi: Ints, volume: Floats, shape: Small, v: int, place: Ints, small: float
+    first_child: Ints, lo: Ints, hi: Ints, volume: Floats, shape: SmallInts, v: int, place: Ints, small: float
 ) -> int:
     """Below ``v``, which holds a place: the largest node that holds it and is a leaf or not above a volume.
 
@@ -83,7 +80,7 @@ def descend(
 
 
 @njit(cache=True, nogil=True)
-def find_shapes(first_child: Ints, lo: Ints, hi: Ints, out: Small) -> None:
+def find_shapes(first_child: Ints, lo: Ints, hi: Ints, out: SmallInts) -> None:
     """``shape_of`` the children of each node; 0s where there are none."""
     out[:] = 0
     for u in range(len(out)):
@@ -99,8 +96,8 @@ def find_neighbours(
     hi: Ints,
     volume: Floats,
     larger: float,
-    shape: Small,
-    out: Small,
+    shape: SmallInts,
+    out: SmallInts,
     begin: int,
     end: int,
 ) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
+
 
 @njit(cache=True, nogil=True)
-def read_points(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], x: NDArray[np.float64], y: NDArray[np.float64]
-) -> None:
+def read_points(data: NDArray[np.uint8], offsets: Ints, x: Floats, y: Floats) -> None:
     """The coordinates of WKB points; NaN for whatever is not a point (or is an empty one).
 
     WKB: one byte of byte order, four of type (1, with flags for Z, M and SRID), then x and y.
@@ -91,9 +91,7 @@ def settle_records(text: NDArray[np.uint8], separator: int, longest: int, final:
 
 
 @njit(cache=True, nogil=True)
-def scan_json(
-    text: NDArray[np.uint8], state: NDArray[np.int64], marks: NDArray[np.int64], depths: NDArray[np.int64]
-) -> int:
+def scan_json(text: NDArray[np.uint8], state: Ints, marks: Ints, depths: Ints) -> int:
     """Find the brackets, commas and colons that structure the two outer levels of a JSON text; return how many.
 
     ``state`` goes on from block to block: how many brackets are open, and whether a string is (2 after a backslash). A

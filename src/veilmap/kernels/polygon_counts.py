@@ -14,10 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from veilmap.kernels.halves import find_grid
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Floats, Ints
+from veilmap.kernels.sibling_index import find_grid
 
 SLIVER = 2.0**-40
 """A leaf of which less than this is held, or not held, is not cut: rounding does that where edges touch it."""

@@ -12,10 +12,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
+from veilmap.arrays import Floats, Ints, SmallInts
+
 Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float64]
 
 NONE, FIXED = 255, 254  # in place of a stratum: of what is not known to be small; of what is known exactly
 
@@ -46,7 +45,7 @@ LEAST = 0.02  # of its estimate a leaf keeps
 @njit(cache=True, nogil=True)
 def sort_leaves(
     first_child: Ints,
-    near: Small,
+    near: SmallInts,
     volume: Floats,
     density: Floats,
     noisy: Ints,
@@ -286,7 +285,7 @@ def share_variance(first_child: Ints, variance: Floats, out: Floats) -> None:
 @njit(cache=True, nogil=True)
 def difference_leaves(
     first_child: Ints,
-    near: Small,
+    near: SmallInts,
     volume: Floats,
     density: Floats,
     variance: Floats,

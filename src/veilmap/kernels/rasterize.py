@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Floats
 
 
 @njit(cache=True, nogil=True)

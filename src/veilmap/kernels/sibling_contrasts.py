@@ -6,12 +6,9 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.kernels.neighbours import shape_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)

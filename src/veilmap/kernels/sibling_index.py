@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from veilmap.arrays import Flags, Floats, Ints
 
 LEAF, FAN, HOLLOW, BLOCK = -1, -2, -3, -4  # in place of the axis of a cut
 CANDIDATES = 64  # lines tried when siblings are not cut by the obvious one

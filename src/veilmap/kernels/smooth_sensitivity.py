@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Floats, Ints
 
 ERROR = 1e-11  # more than the logarithm of a sensitivity may be off
 

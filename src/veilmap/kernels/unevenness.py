@@ -11,10 +11,8 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Flags, Floats, Ints
 
 LOWEST, HIGHEST, STEPS = -30.0, 8.0, 32  # where the hazard is tabled, and entries a unit
 STEEPEST, FLATTEST = -7.0, 3.0  # of the log odds of a correlation
@@ -133,7 +131,7 @@ def grid_parts(first_child: Ints, lo: Ints, v: int, parts: Ints) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def all_parts(first_child: Ints, lo: Ints, nodes: Ints, parts: Ints, grid: NDArray[np.bool_]) -> None:
+def all_parts(first_child: Ints, lo: Ints, nodes: Ints, parts: Ints, grid: Flags) -> None:
     """Of each of these nodes."""
     for i in range(len(nodes)):
         grid[i] = grid_parts(first_child, lo, nodes[i], parts[i])
@@ -257,7 +255,7 @@ def correlation(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def cut_below(first_child: Ints, lo: Ints, out: NDArray[np.bool_]) -> None:
+def cut_below(first_child: Ints, lo: Ints, out: Flags) -> None:
     """Whether anything in a node's subtree is cut along each axis."""
     for v in range(len(lo) - 1, -1, -1):
         for c in range(first_child[v], first_child[v + 1]):
@@ -267,7 +265,7 @@ def cut_below(first_child: Ints, lo: Ints, out: NDArray[np.bool_]) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def beside_lines(
-    first_child: Ints, lo: Ints, hi: Ints, cut: NDArray[np.bool_], lines: Floats, axis: int, along: int, out: Ints
+    first_child: Ints, lo: Ints, hi: Ints, cut: Flags, lines: Floats, axis: int, along: int, out: Ints
 ) -> int:
     """The smallest boxes cut by planes across ``axis``, met on lines in them: each with the sibling behind the border
     that is nearest to the plane.

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from veilmap.kernels.boxes import canonical_nodes
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.arrays import Flags, Floats, Ints
+from veilmap.kernels.box_walks import canonical_nodes
 
 
 @njit(cache=True, nogil=True)
-def contributions(
-    first_child: Ints, lo: Ints, hi: Ints, counted: NDArray[np.bool_], queries: Floats, times: Floats
-) -> None:
+def contributions(first_child: Ints, lo: Ints, hi: Ints, counted: Flags, queries: Floats, times: Floats) -> None:
     """Add to ``times`` the squared weight of each node in the canonical answer of each query.
 
     Nodes that are not counted are answered through their children. Queries are in cells.
@@ -29,7 +24,7 @@ def contributions(
 
 
 @njit(cache=True, nogil=True)
-def prices(parent: Ints, times: Floats, counted: NDArray[np.bool_], total: int, power: int, reserve: int) -> Ints:
+def prices(parent: Ints, times: Floats, counted: Flags, total: int, power: int, reserve: int) -> Ints:
     """What each node pays so that Σ times / price^power is least, each path paying ``total`` in whole numbers.
 
     Parents come before children. An inner node leaves one part in ``reserve`` to its children, or more; leaves

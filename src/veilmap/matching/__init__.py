@@ -7,7 +7,7 @@ so only the others need the expensive secure comparison. Inan, Kantarcioglu, Ghi
 from __future__ import annotations
 
 from veilmap.matching.blocks import Blocks
-from veilmap.matching.found import Match, match
+from veilmap.matching.local_match import Match, match
 from veilmap.matching.rule import Rule
 
 __all__ = ["Blocks", "Match", "Rule", "match"]

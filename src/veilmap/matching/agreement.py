@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Ints
 from veilmap.errors import BadInput
-from veilmap.kernels.pairs import close_boxes
+from veilmap.kernels.record_pairs import close_boxes
 from veilmap.matching.blocks import Blocks
 from veilmap.matching.rule import Rule
-from veilmap.matching.secure import PROOF_SIZE, SIZE
-
-Ints = NDArray[np.int64]
+from veilmap.matching.secure_comparison import PROOF_SIZE, SIZE
 
 MOST_LISTED = 1 << 14  # values in one list
 MOST_BOXES = 1 << 33  # pairs of boxes to look at: some minutes

@@ -11,20 +11,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.amounts import exact_epsilon
-from veilmap.budget import LeafOnly
-from veilmap.curve import CurveTree
+from veilmap.arrays import Floats, Ints
+from veilmap.budgets import LeafOnly
 from veilmap.errors import BadInput
-from veilmap.kernels.pairs import find_leaves
+from veilmap.kernels.record_pairs import find_leaves
 from veilmap.matching.records import read_records
 from veilmap.matching.rule import Rule
-from veilmap.method import Estimate, Method, Noise
-from veilmap.publish import release, resolve
-from veilmap.published import Release
+from veilmap.method.method import Method, Noise, PostProcessing
+from veilmap.method.resolve import resolve
+from veilmap.releases.make import release
+from veilmap.releases.release import Release
 from veilmap.structures import HilbertR
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.trees import CurveTree
+from veilmap.validation import exact_epsilon
 
 Lots = Callable[[int], NDArray[np.uint64]]
 
@@ -167,7 +166,7 @@ def leaves_only(method: str | Method, height: int | None, rule: Rule, epsilon: o
         raise BadInput(f"Records are matched by methods with a pure promise, and {chosen.name} has another.")
     if isinstance(chosen.structure, HilbertR):
         raise BadInput(OVERLAP)
-    chosen = replace(chosen, estimate=Estimate.NOISY_COUNTS, slopes=False, prune_below=None)
+    chosen = replace(chosen, estimate=PostProcessing.NOISY_COUNTS, slopes=False, prune_below=None)
     if not any(field.name == "height" for field in fields(chosen.structure)):  # type: ignore[arg-type]
         return chosen
     if isinstance(method, str) and height is None:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.matching.blocks import Blocks, Side, noise_scales, read_blocks, spare_slots
 from veilmap.matching.rule import Rule
-from veilmap.method import Method
-from veilmap.published import Release
+from veilmap.method.method import Method
+from veilmap.releases.release import Release
 from veilmap.structures import CellTree, KdTree
-
-Floats = NDArray[np.float64]
 
 NOISE_TAIL_EXPONENT = 25.0
 """Noise exceeds what is allowed for it with probability e^-25 = 1.4e-11."""

@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Sequence
 
 from veilmap.errors import BadInput
-from veilmap.matching.secure import (
+from veilmap.matching.secure_comparison import (
     ORDER,
     PROOF_SIZE,
     SIZE,

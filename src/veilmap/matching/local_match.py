@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Ints
 from veilmap.domain import Domain
-from veilmap.kernels.pairs import close_pairs
+from veilmap.kernels.record_pairs import close_pairs
 from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import Lots, Side, leaves_only, lots, open_side
-from veilmap.matching.parties import compare_both
+from veilmap.matching.protocol import compare_both
 from veilmap.matching.rule import USUAL_LOST, Rule
-from veilmap.method import Method
-
-Ints = NDArray[np.int64]
+from veilmap.method.method import Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +87,7 @@ class Match:
         return int(np.sum(known & (ours >= 0) & (theirs >= 0)))
 
     def compare(self, progress: Callable[[float], None] = lambda part: None) -> Ints:
-        """(k, 2): the matches among the candidates, by row, found by the protocol of ``veilmap.matching.secure``.
+        """Find the matches among the candidates by secure comparison: (k, 2), by row.
 
         Both parties' parts run in this process. This takes some hundred microseconds for each of ``work`` pairs.
         """

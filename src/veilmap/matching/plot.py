@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.errors import need
-from veilmap.fileformat import put_in_place
+from veilmap.files.atomic_writes import write_atomically
 
 if TYPE_CHECKING:
-    from veilmap.matching.found import Match
+    from veilmap.matching.local_match import Match
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 KINDS = (".png", ".svg", ".pdf")
@@ -35,7 +33,7 @@ def draw_match(found: Match, path: str | os.PathLike[str]) -> None:
     _draw_boxes(boxes, found)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=Path(path).suffix.lower()[1:])
-    put_in_place(path, buffer.getvalue(), mode=0o600)  # it shows what both files hold
+    write_atomically(path, buffer.getvalue(), mode=0o600)  # it shows what both files hold
 
 
 def _draw_bars(axes: Any, found: Match) -> None:

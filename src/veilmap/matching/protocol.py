@@ -25,20 +25,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Ints
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, VeilmapError
-from veilmap.fileformat import parsed, stated
-from veilmap.matching import secure
+from veilmap.matching import secure_comparison
 from veilmap.matching.agreement import Agreement, list_bytes
 from veilmap.matching.blocks import MOST_SLOTS, Side
 from veilmap.matching.limits import most_bytes, must_be_as_agreed, must_state_what_was_agreed
 from veilmap.matching.list_proof import check, prove
 from veilmap.matching.rule import Rule
-from veilmap.published import Release, release_of
-
-Ints = NDArray[np.int64]
+from veilmap.releases.release import Release, release_of
+from veilmap.releases.release_file import parsed, stated
 
 CORES = os.cpu_count() or 1
 USUAL_LIST = 16  # values in a list that the speed is measured with
@@ -155,15 +153,15 @@ def meet(wire: Wire, side: Side, rule: Rule, *, left: bool) -> Agreement:
 
 def find_matches(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> Ints:
     """The left party's part: (k, 2), its own row and the other's slot, for every match among the candidates."""
-    key, found, done, work = secure.make_key(), [], 0, met.work
+    key, found, done, work = secure_comparison.make_key(), [], 0, met.work
     wire.send(KEY, key.public)
     with _pool() as pool, ThreadPoolExecutor(1) as post:  # lists go out while answers come in
         sending = post.submit(_send_lists, wire, side, met, key, pool)
         try:
             for seats, slots, _, _ in met.batches():
-                ciphers = _cut(wire.receive(ANSWERS, secure.SIZE * len(seats) * len(slots)))
+                ciphers = _cut(wire.receive(ANSWERS, secure_comparison.SIZE * len(seats) * len(slots)))
                 rows = [ciphers[k : k + len(slots)] for k in range(0, len(ciphers), len(slots))]
-                zero = np.array(list(pool.map(lambda row: [secure.is_zero(c, key) for c in row], rows)))
+                zero = np.array(list(pool.map(lambda row: [secure_comparison.is_zero(c, key) for c in row], rows)))
                 i, j = np.nonzero(zero)
                 found.append(np.stack([side.seats[seats[i]], slots[j]], axis=1))
                 done += zero.size
@@ -204,17 +202,17 @@ def _be_right(stream: socket.socket, side: Side, rule: Rule) -> None:
 
 def measure_speed(rule: Rule, seconds: float = 1.0) -> tuple[float, float]:
     """Comparisons and listed ciphertexts a second on all cores, both parties' parts together, tried out shortly."""
-    key = secure.make_key()
+    key = secure_comparison.make_key()
     ciphers = _cut(_list_of(0, USUAL_LIST, key))[:USUAL_LIST]
     picked = [ciphers[0]] * rule.domain.dimensions
 
     def compare() -> None:
-        secure.is_zero(secure.compare(picked, 0, key.public), key)
+        secure_comparison.is_zero(secure_comparison.compare(picked, 0, key.public), key)
 
     def make_list() -> None:
         made = _list_of(0, USUAL_LIST, key)
-        check(_cut(made)[:USUAL_LIST], made[-secure.PROOF_SIZE :], key.public)
-        secure.far_from(ciphers, 0, range(USUAL_LIST), 1)
+        check(_cut(made)[:USUAL_LIST], made[-secure_comparison.PROOF_SIZE :], key.public)
+        secure_comparison.far_from(ciphers, 0, range(USUAL_LIST), 1)
 
     with _pool() as pool:
         pairs, lists = (sum(pool.map(_repeat, [job] * CORES, [seconds / 2] * CORES)) for job in (compare, make_list))
@@ -234,7 +232,7 @@ def _repeat(job: Callable[[], object], seconds: float) -> int:
     return done
 
 
-def _send_lists(wire: Wire, side: Side, met: Agreement, key: secure.Key, pool: ThreadPoolExecutor) -> None:
+def _send_lists(wire: Wire, side: Side, met: Agreement, key: secure_comparison.Key, pool: ThreadPoolExecutor) -> None:
     try:
         for seats, _, low, high in met.batches():
             places = [_places_in_lists(side, seat, low, high) for seat in side.seats[seats].tolist()]
@@ -248,7 +246,7 @@ def _send_lists(wire: Wire, side: Side, met: Agreement, key: secure.Key, pool: T
 def answer_all(wire: Wire, side: Side, met: Agreement, progress: Callable[[float], None]) -> None:
     """The right party's part. It answers lists that are proved to be of one value, and no others."""
     public, done, work = wire.receive(KEY, 32), 0, met.work
-    secure.times(public, 1)  # refused at once if it is no point
+    secure_comparison.times(public, 1)  # refused at once if it is no point
     with _pool() as pool:
         for seats, slots, low, high in met.batches():
             size = list_bytes(low, high)
@@ -267,24 +265,24 @@ def _far(lists: bytes, low: Ints, high: Ints, met: Agreement, public: bytes) -> 
     out, start = [], 0
     ends = (end.tolist() for end in (low, high, *met.widened(low, high)))
     for a, b, first, last, apart in zip(*ends, met.rule.apart, strict=True):
-        end = start + secure.SIZE * (b - a + 1)
+        end = start + secure_comparison.SIZE * (b - a + 1)
         ciphers = _cut(lists[start:end])
-        check(ciphers, lists[end : end + secure.PROOF_SIZE], public)
-        out += secure.far_from(ciphers, a, range(first, last + 1), apart)
-        start = end + secure.PROOF_SIZE
+        check(ciphers, lists[end : end + secure_comparison.PROOF_SIZE], public)
+        out += secure_comparison.far_from(ciphers, a, range(first, last + 1), apart)
+        start = end + secure_comparison.PROOF_SIZE
     return out
 
 
 def _answers(ciphers: list[bytes], place: Ints, misses: Ints, public: bytes) -> bytes:
     """To one slot of the left, from each of these slots of the right."""
     return b"".join(
-        secure.compare([ciphers[p] for p in picked], miss, public)
+        secure_comparison.compare([ciphers[p] for p in picked], miss, public)
         for picked, miss in zip(place.tolist(), misses.tolist(), strict=True)
     )
 
 
 def _cut(ciphers: bytes) -> list[bytes]:
-    return [ciphers[k : k + secure.SIZE] for k in range(0, len(ciphers), secure.SIZE)]
+    return [ciphers[k : k + secure_comparison.SIZE] for k in range(0, len(ciphers), secure_comparison.SIZE)]
 
 
 def _places_in_lists(side: Side, seat: int, low: Ints, high: Ints) -> list[int | None]:
@@ -293,14 +291,14 @@ def _places_in_lists(side: Side, seat: int, low: Ints, high: Ints) -> list[int |
     return [int(x - a) if a <= x <= b else None for x, a, b in zip(values, low, high, strict=True)]
 
 
-def _lists(places: Sequence[int | None], sizes: Sequence[int], key: secure.Key) -> bytes:
+def _lists(places: Sequence[int | None], sizes: Sequence[int], key: secure_comparison.Key) -> bytes:
     return b"".join(_list_of(place, size, key) for place, size in zip(places, sizes, strict=True))
 
 
-def _list_of(place: int | None, size: int, key: secure.Key) -> bytes:
+def _list_of(place: int | None, size: int, key: secure_comparison.Key) -> bytes:
     """One encrypted list with its proof."""
-    randomness = [secure.random_scalar() for _ in range(size)]
-    ciphers = secure.encrypt([int(k == place) for k in range(size)], randomness, key)
+    randomness = [secure_comparison.random_scalar() for _ in range(size)]
+    ciphers = secure_comparison.encrypt([int(k == place) for k in range(size)], randomness, key)
     return b"".join(ciphers) + prove(ciphers, place, randomness, key)
 
 

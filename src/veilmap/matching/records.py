@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.engines import open_points
 from veilmap.engines.batches import LocalEngine
 from veilmap.errors import BadInput
 
 
-def read_records(points: object, domain: Domain) -> NDArray[np.float64]:
+def read_records(points: object, domain: Domain) -> Floats:
     """All rows in the order of the input, NaN where there is no number."""
     engine = open_points(points, domain)
     if not isinstance(engine, LocalEngine):

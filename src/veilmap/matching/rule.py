@@ -9,15 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.amounts import exact_number
+from veilmap.arrays import Floats, Ints
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.counting import find_cells
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.validation import exact_number
 
 MOST_STEPS = 1 << 22
 USUAL_LOST = Fraction(1, 100)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from numbers import Real
 from typing import Any
 
-from veilmap.budget import Chosen, Geometric, LeafOnly, Levels, Uniform
+from veilmap.budgets import (
+    Budget,
+    Chosen,
+    Geometric,
+    LeafOnly,
+    LevelBudget,
+    Levels,
+    NodeBudget,
+    Uniform,
+    Workload,
+)
 from veilmap.errors import BadInput, near_misses
 from veilmap.structures import (
     AdaptiveGrid,
     Best,
-    Budget,
     CellTree,
     HilbertR,
     KdTree,
@@ -22,11 +31,9 @@ from veilmap.structures import (
     Quadtree,
     Structure,
     UniformGrid,
-    Workload,
 )
 
 USUAL = Geometric()
-_LIKE = {"structure": "Quadtree(10)", "budget": "Geometric()"}
 
 
 class Noise(Enum):
@@ -34,20 +41,23 @@ class Noise(Enum):
 
     DISCRETE_LAPLACE = "discrete-laplace"  # pure ε
     DISCRETE_GAUSSIAN = "discrete-gaussian"  # concentrated: accounted in ρ, stated as (ε, δ)
-    NONE = "none"  # exact counts, for yardsticks: not private
+    NONE = "none"  # exact counts, for non-private baselines
 
 
-class Estimate(Enum):
-    """What is made of the noisy counts before they are published."""
+class PostProcessing(Enum):
+    """What is made of the noisy counts before they are published. Costs no privacy."""
 
-    NOISY_COUNTS = "noisy-counts"  # nothing: answers add up noisy counts
-    LEAST_SQUARES = "least-squares"  # the best consistent counts that are linear and unbiased
-    SHRINK = "shrink"  # these, but leaves that are probably empty hand what they have to their siblings
-    NONNEGATIVE = "nonnegative"  # the consistent counts of 0 or more that are nearest to these
+    NOISY_COUNTS = "noisy-counts"  # no post-processing: answers add up noisy counts
+    LEAST_SQUARES = "least-squares"  # the best linear unbiased counts that are consistent
+    SHRINK = "shrink"  # least squares, then leaves that are probably empty pass their count to siblings
+    NONNEGATIVE = "nonnegative"  # the consistent counts of 0 or more nearest to least squares
+
+
+Estimate = PostProcessing  # its older public name
 
 
 def _threshold(below: object) -> float | None:
-    """As a plain number."""
+    """Return the threshold as a plain number."""
     try:
         if below is None or (not isinstance(below, bool) and isinstance(below, Real) and math.isfinite(below)):
             return None if below is None else float(below)
@@ -61,58 +71,67 @@ class Method:
     """Structure, budget, noise and estimate of a release, with a name to cite it by."""
 
     structure: Structure
-    budget: Budget = USUAL  # or what its structure usually has
+    budget: Budget = USUAL  # stands for the structure's usual budget
     noise: Noise = Noise.DISCRETE_LAPLACE
-    estimate: Estimate = Estimate.LEAST_SQUARES
+    estimate: PostProcessing = PostProcessing.LEAST_SQUARES
     prune_below: float | None = None
     slopes: bool = False  # whether density may change inside a leaf
     name: str = "custom"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.structure, Structure):
+            raise BadInput(
+                f"The structure of a method is a value like Quadtree(10), or of a class of your own that derives from "
+                f"veilmap.structures.Structure; got {self.structure!r}."
+            )
         if self.budget is USUAL:
-            object.__setattr__(self, "budget", getattr(self.structure, "usual_budget", USUAL))
+            object.__setattr__(self, "budget", self.structure.usual_budget)
+        object.__setattr__(self, "prune_below", _threshold(self.prune_below))
+        self._check_fields()
+        self._check_combination()
+
+    def _check_fields(self) -> None:
+        if not isinstance(self.budget, LevelBudget | NodeBudget):
+            raise BadInput(f"The budget of a method is a value like Geometric(), got {self.budget!r}.")
         if not (isinstance(self.name, str) and self.name and self.name.isprintable()):
             raise BadInput(f"A method needs a name of one or more printable characters, got {self.name!r}.")
-        object.__setattr__(self, "prune_below", _threshold(self.prune_below))
-        for part, needs in (("structure", ("grow",)), ("budget", ("weights", "grains"))):
-            if not any(callable(getattr(getattr(self, part), name, None)) for name in needs):
-                raise BadInput(f"The {part} of a method is a value like {_LIKE[part]}, got {getattr(self, part)!r}.")
-        for part, kind in (("noise", Noise), ("estimate", Estimate)):
-            if not isinstance(getattr(self, part), kind):
-                raise BadInput(f"The {part} of a method is one of {list(kind)}, got {getattr(self, part)!r}.")
-
+        if not isinstance(self.noise, Noise):
+            raise BadInput(f"The noise of a method is one of {list(Noise)}, got {self.noise!r}.")
+        if not isinstance(self.estimate, PostProcessing):
+            raise BadInput(f"The estimate of a method is one of {list(PostProcessing)}, got {self.estimate!r}.")
         if not isinstance(self.slopes, bool):
-            raise BadInput(f"Whether a method has slopes is True or False, got {self.slopes!r}.")
-        if self.slopes and self.estimate is Estimate.NOISY_COUNTS:
-            raise BadInput("Slopes come from consistent estimates: choose least-squares, or leave the slopes out.")
-        if self.slopes and isinstance(self.structure, HilbertR):
-            raise BadInput("Ranges of a curve have no sides to slope to: leave the slopes out.")
-        if getattr(self.structure, "leaves_only", False) and not isinstance(self.budget, LeafOnly):
-            raise BadInput(f"A {type(self.structure).__name__} counts its leaves only: its budget is LeafOnly().")
-        chooses = self.structure.height is None and not hasattr(self.structure, "settled")
-        if isinstance(self.budget, Levels | Workload) and chooses:
+            raise BadInput(f"slopes is True or False, got {self.slopes!r}.")
+
+    def _check_combination(self) -> None:
+        structure, chooses_height = self.structure, self.structure.height is None
+        if self.slopes and self.estimate is PostProcessing.NOISY_COUNTS:
+            raise BadInput("Slopes need consistent estimates. Choose the estimate least-squares, or leave slopes out.")
+        if self.slopes and isinstance(structure, HilbertR):
+            raise BadInput("Leaves along a Hilbert curve cannot have slopes. Leave slopes out.")
+        if structure.leaves_only and not isinstance(self.budget, LeafOnly):
+            raise BadInput(f"A {type(structure).__name__} counts only its leaves: its budget is LeafOnly().")
+        if isinstance(self.budget, Levels | Workload) and chooses_height and not structure.height_from_domain:
             raise BadInput(
-                "best shares its budget out itself: take a quadtree or a kd-tree with --method and --height "
-                "(method= and height= in Python)."
-                if isinstance(self.structure, Best)
+                "best divides its budget itself. For a budget of your own, choose a quadtree or a kd-tree with "
+                "--method and --height (method= and height= in Python)."
+                if isinstance(structure, Best)
                 else "A workload, or a share for each level, needs a known number of levels: give a height (--height)."
             )
-        if self.noise is Noise.DISCRETE_GAUSSIAN and self._median == "smooth-sensitivity":
-            raise BadInput("Smooth-sensitivity medians are not concentrated: choose other medians, or Laplace noise.")
-
-    @property
-    def _median(self) -> str | None:
-        return getattr(self.structure, "median", None)
+        if self.noise is Noise.DISCRETE_GAUSSIAN and structure.median_mechanism == "smooth-sensitivity":
+            raise BadInput(
+                "Smooth-sensitivity medians cannot be combined with Gaussian noise. Choose other medians, or "
+                "discrete-laplace noise."
+            )
 
     @property
     def needs_delta(self) -> bool:
-        """Whether its promise is (ε, δ) and not pure."""
-        return self.noise is Noise.DISCRETE_GAUSSIAN or self._median == "smooth-sensitivity"
+        """Whether the guarantee is (ε, δ) and not pure."""
+        return self.noise is Noise.DISCRETE_GAUSSIAN or self.structure.median_mechanism == "smooth-sensitivity"
 
     @property
     def private(self) -> bool:
-        """False for yardsticks, which publish something exact."""
-        return self.noise is not Noise.NONE and self._median != "exact"
+        """False for non-private baselines, which publish something exact."""
+        return self.noise is not Noise.NONE and self.structure.median_mechanism != "exact"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -133,7 +152,7 @@ class Method:
                 structure=_from_json(record["structure"], STRUCTURES),
                 budget=_from_json(record["budget"], BUDGETS),
                 noise=Noise(record["noise"]),
-                estimate=Estimate(record["estimate"]),
+                estimate=PostProcessing(record["estimate"]),
                 prune_below=record["prune_below"],
                 slopes=record.get("slopes", False),
             )
@@ -162,59 +181,6 @@ BUDGETS: dict[str, type] = {
     "workload": Workload,
     "chosen": Chosen,
 }
-
-DEFAULT_METHOD = "best"
-METHODS: dict[str, Method] = {
-    m.name: m
-    for m in (
-        Method(name="best", structure=Best(), estimate=Estimate.SHRINK, slopes=True),
-        Method(name="quad-baseline", structure=Quadtree(), budget=Uniform(), estimate=Estimate.NOISY_COUNTS),
-        Method(name="quad-geo", structure=Quadtree(), estimate=Estimate.NOISY_COUNTS),
-        Method(name="quad-post", structure=Quadtree(), budget=Uniform()),
-        Method(name="quad-opt", structure=Quadtree()),
-        Method(name="kd-standard", structure=KdTree()),
-        Method(name="kd-hybrid", structure=KdTree(switch="half")),
-        Method(name="kd-cell", structure=CellTree()),
-        Method(name="kd-noisymean", structure=KdTree(median="noisy-mean")),
-        Method(name="hilbert-r", structure=HilbertR()),
-        Method(name="uniform-grid", structure=UniformGrid()),
-        Method(name="adaptive-grid", structure=AdaptiveGrid()),
-        Method(name="privtree", structure=PrivTree()),
-        # Yardsticks, not private: exact medians with noisy counts, and nothing but the truth.
-        Method(name="kd-true", structure=KdTree(median="exact")),
-        Method(name="kd-pure", structure=KdTree(median="exact"), noise=Noise.NONE, estimate=Estimate.NOISY_COUNTS),
-    )
-}
-
-
-def named(
-    name: str,
-    *,
-    height: int | None = None,
-    prune_below: float | None = None,
-    sample: object = None,
-    options: Mapping[str, object] | None = None,
-) -> Method:
-    """A method of the registry, with its height, pruning threshold, sampling rate and further options set."""
-    if name not in METHODS:
-        raise BadInput(f"There is no method {name!r}. {near_misses(name, METHODS)}")
-    method = METHODS[name]
-    given = {key: value for key, value in (("height", height), ("sample", sample)) if value is not None}
-    given |= options or {}
-    for option in given:
-        if option not in _options(method):
-            able = [m.name for m in METHODS.values() if m.private and option in _options(m)]
-            way = f", or take one of {', '.join(able)}" if able else ""
-            if not able and _options(method):
-                way = f", or it has {', '.join(_options(method))}"
-            raise BadInput(f"{name} has no {option} to set: leave it out{way}.")
-    structure = replace(method.structure, **given)  # type: ignore[type-var]
-    return replace(method, structure=structure, prune_below=prune_below)
-
-
-def _options(method: Method) -> list[str]:
-    """What can be set of its structure."""
-    return [field.name for field in fields(method.structure)]  # type: ignore[arg-type]
 
 
 def _to_json(value: Any, known: Mapping[str, type]) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from veilmap.errors import BadInput, near_misses, need
-from veilmap.fileformat import put_in_place
-from veilmap.ground import Ground
+from veilmap.files.atomic_writes import write_atomically
+from veilmap.geography.crs import Ground
 from veilmap.plot.maps import lay_out, paint, shape
 from veilmap.plot.steps import draw_pairs, draw_steps
 from veilmap.plot.theme import THEMES, WARNING, Theme, short
-from veilmap.published import Release
+from veilmap.releases.release import Release
 
 KINDS = (".png", ".svg", ".pdf")
 WIDTH = 8.0  # inches
@@ -73,7 +73,7 @@ def draw(
     kind = Path(path).suffix.lower()
     if kind not in KINDS:
         raise BadInput(f"A picture is a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, got {str(path)!r}.")
-    put_in_place(path, rendered(release, kind[1:], progress, **look), overwrite)
+    write_atomically(path, rendered(release, kind[1:], progress, **look), overwrite)
 
 
 def rendered(release: Release, kind: str, progress: Callable[[float], None] = lambda part: None, **look: Any) -> bytes:

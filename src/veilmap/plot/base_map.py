@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap import basemap
-from veilmap.ground import Ground
+from veilmap.arrays import Floats
+from veilmap.geography import basemap
+from veilmap.geography.crs import Ground
 from veilmap.plot.theme import Theme
 
-Line = NDArray[np.float64]
+Line = Floats
 WIDTHS = {"coast": 0.6, "borders": 0.5, "states": 0.35}
 
 

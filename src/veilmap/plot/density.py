@@ -6,17 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
-from veilmap.estimate import standard_errors
-from veilmap.ground import Ground
-from veilmap.kernels.curves import hilbert_keys
-from veilmap.kernels.painting import add_up
-from veilmap.published import Release
-from veilmap.tree import RegularTree, Tree
-
-Floats = NDArray[np.float64]
+from veilmap.arrays import Flags, Floats, Ints
+from veilmap.estimate.least_squares import standard_errors
+from veilmap.geography.crs import Ground
+from veilmap.kernels.hilbert import hilbert_keys
+from veilmap.kernels.rasterize import add_up
+from veilmap.releases.release import Release
+from veilmap.trees import CurveTree, RegularTree, Tree
 
 FINEST = 2048  # a raster never has more pixels a side
 SURE = 3.0  # standard errors above zero from which a cell is shown
@@ -58,7 +55,7 @@ def density_image(
     return Picture(images[0], images[1] / images[0])
 
 
-def shown_nodes(release: Release, wide: NDArray[np.bool_] | None = None) -> tuple[NDArray[np.bool_], Floats, Floats]:
+def shown_nodes(release: Release, wide: Flags | None = None) -> tuple[Flags, Floats, Floats]:
     """Which nodes are shown without shown children, each node's density, in points a domain, and its relative error.
 
     Only nodes that are ``wide`` are looked into; all are, when it is not given.
@@ -95,7 +92,7 @@ def shown_nodes(release: Release, wide: NDArray[np.bool_] | None = None) -> tupl
     return last, density, relative
 
 
-def well_above(ratio: Floats) -> NDArray[np.bool_]:
+def well_above(ratio: Floats) -> Flags:
     """Which of many estimates are above zero, by their ratios to their errors, such that few of these are wrong.
 
     Benjamini and Hochberg's rule, as if the noise were Laplace's.
@@ -130,7 +127,7 @@ def _in_pixels(tree: Tree, shape: tuple[int, int]) -> tuple[Floats, Floats]:
     return np.asarray(tree.lo * a_cell), np.asarray(tree.hi * a_cell)
 
 
-def _steps(tree: CurveTree, pixels: int) -> NDArray[np.int64]:
+def _steps(tree: CurveTree, pixels: int) -> Ints:
     """At which of its steps a curve comes through each pixel: a pixel is a run of keys."""
     cell = np.arange(pixels) * (2**tree.order // pixels)
     cells = np.stack([a.ravel() for a in np.meshgrid(cell, cell)])  # x runs along the rows of an image

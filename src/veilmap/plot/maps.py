@@ -6,15 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.ground import Ground
-from veilmap.plot.base import draw_base
+from veilmap.arrays import Floats
+from veilmap.geography.crs import Ground
+from veilmap.plot.base_map import draw_base
 from veilmap.plot.density import density_image
 from veilmap.plot.theme import Theme, short
-from veilmap.published import Release
-
-Floats = NDArray[np.float64]
+from veilmap.releases.release import Release
 
 LEAST_SIDE = 2.6  # inches, with words around the map
 LEAST_SEEN = 8  # pixels: the borders of smaller cells are not drawn

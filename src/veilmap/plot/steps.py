@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
-from veilmap.ground import Ground
-from veilmap.plot.base import draw_base
+from veilmap.geography.crs import Ground
+from veilmap.plot.base_map import draw_base
 from veilmap.plot.density import SURE
 from veilmap.plot.maps import limits
 from veilmap.plot.theme import Theme, short
-from veilmap.published import Release
-
-Floats = NDArray[np.float64]
+from veilmap.releases.release import Release
 
 MOST_STEPS, SMALL_STEPS = 128, 64  # of one axis alone, and beside others
 PAIR_STEPS = {3: 64, 4: 48, 5: 32, 6: 32}  # a side, by axes

@@ -13,19 +13,19 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
+from veilmap.arrays import Flags, Floats
 from veilmap.errors import Damaged
-from veilmap.estimate import Estimates
-from veilmap.method import Noise
-from veilmap.privacy import RELATIVE_TOLERANCE, Privacy
-from veilmap.tree import Tree
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.method.method import Noise
+from veilmap.releases.privacy import RELATIVE_TOLERANCE, Privacy
+from veilmap.trees import CurveTree, Tree
 from veilmap.vault import Charge
 
-Floats = NDArray[np.float64]
-
-NODE_COUNTS = "counts of level ", "counts of the leaves", "counts of nodes"
+NODE_COUNTS = (
+    *("noisy counts of level ", "noisy counts of the leaves", "noisy node counts"),
+    *("counts of level ", "counts of the leaves", "counts of nodes"),  # in older files
+)
 """How charges for the published counts begin (docs/format.md)."""
 SMALLEST_TABULATED, LARGEST_TABULATED = 1 / 64, 4.0
 """Parameters of the discrete Gaussian between which its variance has no simple form."""
@@ -57,7 +57,7 @@ class PathCosts:
         return bool(self.levels) and self.counts <= float(self.charged) * (1 + RELATIVE_TOLERANCE)
 
 
-def path_costs(privacy: Privacy, noise: Noise, nodes: Estimates) -> PathCosts:
+def path_costs(privacy: Privacy, noise: Noise, nodes: NodeEstimates) -> PathCosts:
     """Recompute what the dearest path from the root to a leaf costs."""
     tree, variance = nodes.tree, nodes.noise_variance
     if np.any(
@@ -108,10 +108,10 @@ def _is_for_counts(charge: Charge, noise: Noise) -> bool:
     return charge.mechanism == noise.value and charge.what.startswith(NODE_COUNTS)
 
 
-def _holds_nothing(tree: Tree) -> NDArray[np.bool_]:
+def _holds_nothing(tree: Tree) -> Flags:
     """Whether a node has no cells at all, as cuts at a border make them: everyone knows that its count is 0."""
     ends = tree.keys if isinstance(tree, CurveTree) else tree
-    nothing: NDArray[np.bool_] = np.any(ends.hi <= ends.lo, axis=1)
+    nothing: Flags = np.any(ends.hi <= ends.lo, axis=1)
     return nothing
 
 

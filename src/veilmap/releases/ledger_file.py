@@ -1,4 +1,4 @@
-"""What data sets may spend over many releases, in one SQLite file. Proof: proofs/accounts.md.
+"""What data sets may spend over many releases, in one SQLite file. Proof: proofs/ledger_file.md.
 
 Not to be confused with the ledger of one release, in the vault: that shares out what is paid here as a whole.
 """
@@ -21,8 +21,8 @@ from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 
-from veilmap.amounts import exact_delta, exact_epsilon
 from veilmap.errors import BadInput, BudgetSpent, LedgerError, LedgerWarning, near_misses
+from veilmap.validation import exact_delta, exact_epsilon
 
 APPLICATION, VERSION = 0x7665696C, 1
 SECONDS_TO_WAIT = 60
@@ -198,7 +198,7 @@ class Ledger:
         """State that in some tables a column of another name says whose row it is.
 
         It must tell the same units apart: one value per unit and one unit per value. A trip is less than a person,
-        and a household is not the same either (proofs/accounts.md). The statement is recorded, and stays.
+        and a household is not the same either (proofs/ledger_file.md). The statement is recorded, and stays.
         """
         name = _name(column, "unit")
         with self._open() as db:

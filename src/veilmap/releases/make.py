@@ -10,32 +10,27 @@ import platform
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from contextvars import Context
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 
 import numpy as np
 
-from veilmap.accounts import Ledger, must_need_the_statement, protected_unit
-from veilmap.amounts import exact_delta, exact_epsilon
-from veilmap.budget import level_shares
+from veilmap.answers.calibration import calibrate, predict_grids
+from veilmap.budgets import Budget
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, TooLarge
-from veilmap.fileformat import geoparquet
-from veilmap.memory import free_memory
-from veilmap.method import DEFAULT_METHOD, Estimate, Method, Noise, named
-from veilmap.needs import BYTES_A_NODE
-from veilmap.privacy import Privacy
-from veilmap.published import Release
-from veilmap.review import Review
-from veilmap.structures import Budget, NodeBudget
-from veilmap.vault import measure, price_of, seal
+from veilmap.errors import BadInput
+from veilmap.estimate.pipeline import estimate as estimate_nodes
+from veilmap.method.method import Method, Noise, PostProcessing
+from veilmap.method.registry import DEFAULT_METHOD
+from veilmap.method.request import ReleaseRequest
+from veilmap.releases.ledger_file import Ledger, Receipt, must_need_the_statement, protected_unit
+from veilmap.releases.privacy import Privacy
+from veilmap.releases.release import Release
+from veilmap.releases.release_file import geoparquet
+from veilmap.vault import NoisyTree, measure, noise_and_budget, seal
 
 _version = cache(version)  # reading it takes longer than a small release
-
-BYTES_OF_A_TREE = 80
-"""What one node takes of a tree that is not counted yet."""
 
 
 def release(
@@ -45,12 +40,12 @@ def release(
     method: str | Method = DEFAULT_METHOD,
     height: int | None = None,
     prune: float | None = None,
-    progress: Callable[[float], None] = lambda part: None,
+    progress: Callable[[float], None] = lambda fraction: None,
     *,
     delta: object = None,
     sample: object = None,
     noise: str | Noise | None = None,
-    estimate: str | Estimate | None = None,
+    estimate: str | PostProcessing | None = None,
     budget: Budget | None = None,
     options: Mapping[str, object] | None = None,
     unit: object = None,
@@ -111,63 +106,68 @@ def release(
     """
     if not isinstance(domain, Domain):
         raise BadInput(
-            f"The domain must be a veilmap.Domain, got {type(domain).__name__}: it is never taken from the data."
+            f"The domain must be a veilmap.Domain, got {type(domain).__name__}. It is never taken from the data."
         )
-    total = exact_epsilon(epsilon)
-    chosen = resolve(method, height, prune, sample, noise, budget, options, estimate)
-    chance = checked_delta(chosen, delta)
-    if not chosen.private and not allow_nonprivate:
-        raise BadInput(
-            f"{chosen.name} is a yardstick that publishes something exact, and is not private: take another method, "
-            f"or allow_nonprivate=True (--allow-nonprivate) for an experiment on data that is public."
-        )
-    account = _account(ledger, dataset, part, chosen)
-    whose, ids = _named_unit(unit)
-    _must_be_named(account, whose, ids, one_row_per_unit)
-    chosen = settled(chosen, domain)
-    must_fit(chosen, domain)
+    request = ReleaseRequest.of(
+        epsilon,
+        method,
+        height=height,
+        prune=prune,
+        delta=delta,
+        sample=sample,
+        noise=noise,
+        estimate=estimate,
+        budget=budget,
+        options=options,
+        max_rows_per_unit=max_rows_per_unit,
+    )
+    _must_be_private(request.method, allow_nonprivate)
+    account = _account(ledger, dataset, part, request.method)
+    unit_name, ids = _named_unit(unit)
+    _must_be_named(account, unit_name, ids, one_row_per_unit)
+    request = request.settled(domain)
     if domain.dimensions == 2:
         geoparquet(domain)  # a file that could not be written is refused before the budget is spent
-    protected = "one row" if ids is None else protected_unit("unit" if whose is None else whose, max_rows_per_unit)
     sealed = seal(points, domain, ids, max_rows_per_unit)
     receipt = None
     if account is not None and dataset is not None:
-        _rehearse(chosen, domain, total, chance, max_rows_per_unit)
-        price, amount = price_of(chosen, total, chance, sealed.most_rows)
-        receipt = account.charge(
-            dataset,
-            total,
-            chance or None,
-            what=f"release by {chosen.name}",
-            part=part,
-            unit=whose,
-            max_rows_per_unit=max_rows_per_unit,
-            one_row_per_unit=one_row_per_unit,
-            rho=amount if price.currency == "rho" else None,
-            method=hashlib.sha256(json.dumps(chosen.to_json(), sort_keys=True).encode()).hexdigest(),
-            files=_files(points),
-        )
+        _rehearse(request, domain)
+        receipt = _charge(account, request, dataset, part, unit_name, one_row_per_unit, _files(points))
     with receipt or nullcontext():
-        review = Review(domain, chosen)
-        noisy = measure(sealed, chosen, total, progress, chance, allow_nonprivate, review)
-        if receipt is not None and not noisy.private:
-            receipt.note("not private")
-        concentrated = sum((charge.rho for charge in noisy.charges), Fraction(0))
-        return Release(
-            domain=domain,
-            method=chosen.to_json(),
-            privacy=Privacy(
-                epsilon=total,
-                ledger=noisy.charges,
-                private=noisy.private,
-                delta=chance,
-                rho=concentrated or None,
-                unit=protected,
-            ),
-            estimates=review.estimates(noisy),
-            provenance=provenance(),
-            receipt=receipt,
+        measured = measure(
+            sealed, request.method, request.epsilon, progress, request.delta, allow_nonprivate=allow_nonprivate
         )
+        nodes = estimate_nodes(measured.tree, request.method, unevenness_soon=measured.check is not None)
+        if measured.check is not None:
+            grids = predict_grids(domain, request.method, measured.tree, nodes)
+            residuals = measured.check(tuple(grid.prediction for grid in grids))
+            nodes = calibrate(nodes, grids, residuals)
+        if receipt is not None and not measured.tree.private:
+            receipt.note("not private")
+        promise = _promise(request, measured.tree, unit_name, ids)
+        return Release(domain, request.method.to_json(), promise, nodes, provenance(), receipt)
+
+
+def _must_be_private(method: Method, allow_nonprivate: bool) -> None:
+    if not method.private and not allow_nonprivate:
+        raise BadInput(
+            f"{method.name} is a non-private baseline: it publishes something exact. Choose another method, or "
+            f"allow_nonprivate=True (--allow-nonprivate) for an experiment on public data."
+        )
+
+
+def _promise(request: ReleaseRequest, noisy: NoisyTree, unit_name: str | None, ids: object) -> Privacy:
+    """State what the release guarantees, and what was charged for it."""
+    unit = "one row" if ids is None else protected_unit(unit_name or "unit", request.max_rows_per_unit)
+    rho = sum((charge.rho for charge in noisy.charges), Fraction(0))
+    return Privacy(
+        epsilon=request.epsilon,
+        ledger=noisy.charges,
+        private=noisy.private,
+        delta=request.delta,
+        rho=rho or None,
+        unit=unit,
+    )
 
 
 def _account(
@@ -185,11 +185,38 @@ def _account(
     return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
 
 
-def _rehearse(method: Method, domain: Domain, epsilon: Fraction, delta: Fraction, most_rows: int | None) -> None:
-    """Release no rows at all: a method that fails whatever the data is should fail before it is charged."""
-    nobody = seal(np.zeros((0, domain.dimensions)), domain, None if most_rows is None else np.zeros(0, int), most_rows)
+def _charge(
+    account: Ledger,
+    request: ReleaseRequest,
+    dataset: str,
+    part: str | None,
+    unit_name: str | None,
+    one_row_per_unit: bool,
+    files: list[str | os.PathLike[str]],
+) -> Receipt:
+    """Charge the release to its data set in the ledger, before the data is read."""
+    noise, budget = noise_and_budget(request.method, request.epsilon, request.delta, request.rows_per_unit)
+    return account.charge(
+        dataset,
+        request.epsilon,
+        request.delta or None,
+        what=f"release by {request.method.name}",
+        part=part,
+        unit=unit_name,
+        max_rows_per_unit=request.max_rows_per_unit,
+        one_row_per_unit=one_row_per_unit,
+        rho=budget if noise.currency == "rho" else None,
+        method=hashlib.sha256(json.dumps(request.method.to_json(), sort_keys=True).encode()).hexdigest(),
+        files=files,
+    )
+
+
+def _rehearse(request: ReleaseRequest, domain: Domain) -> None:
+    """Release no rows at all: a method that fails for any data should fail before it is charged."""
+    most = request.max_rows_per_unit
+    nobody = seal(np.zeros((0, domain.dimensions)), domain, None if most is None else np.zeros(0, int), most)
     # in a context of its own, so that fixed random bits are not used up
-    Context().run(measure, nobody, method, epsilon, delta=delta)
+    Context().run(measure, nobody, request.method, request.epsilon, delta=request.delta)
 
 
 def _files(points: object) -> list[str | os.PathLike[str]]:
@@ -222,101 +249,6 @@ def _must_be_named(account: Ledger | None, name: str | None, ids: object, one_ro
         raise BadInput(
             "A ledger knows units by their names, and an array of ids has none: give the name of the data set's unit, "
             "like unit={'driver_id': ids}."
-        )
-
-
-def checked_delta(method: Method, delta: object) -> Fraction:
-    """The δ of a release: given if its method needs one, and only then."""
-    if method.needs_delta and delta is None:
-        raise BadInput(
-            f"The promise of {method.name} with this noise or these medians is (epsilon, delta): give a delta."
-        )
-    if delta is not None and not method.needs_delta:
-        raise BadInput(f"The promise of {method.name} is pure: leave delta out, or choose the noise discrete-gaussian.")
-    return Fraction(0) if delta is None else exact_delta(delta)
-
-
-def resolve(
-    method: str | Method,
-    height: int | None,
-    prune: float | None,
-    sample: object = None,
-    noise: str | Noise | None = None,
-    budget: Budget | None = None,
-    options: Mapping[str, object] | None = None,
-    estimate: str | Estimate | None = None,
-) -> Method:
-    """The method that a caller means."""
-    if isinstance(method, str):
-        found = named(method, height=height, prune_below=prune, sample=sample, options=options)
-        if noise is not None and found.noise is Noise.NONE:
-            raise BadInput(f"{method} has exact counts: leave the noise out, or take another method.")
-        found = found if noise is None else replace(found, noise=_noise(noise))
-        found = found if estimate is None else _estimated(found, estimate)
-        return found if budget is None else replace(found, budget=budget)
-    if not isinstance(method, Method):
-        raise BadInput(f"A method is a name or a veilmap.Method, got {type(method).__name__}.")
-    if any(option is not None for option in (height, prune, sample, noise, estimate, budget, options)):
-        raise BadInput(
-            "estimate, height, prune, sample, noise, budget and options go with a method's name: "
-            "a veilmap.Method has its own."
-        )
-    return method
-
-
-def _noise(noise: str | Noise) -> Noise:
-    kinds = [kind.value for kind in Noise if kind is not Noise.NONE]
-    value = noise.value if isinstance(noise, Noise) else noise
-    if value not in kinds:
-        raise BadInput(f"The noise of a release is {' or '.join(kinds)}, got {value!r}.")
-    return Noise(value)
-
-
-def _estimated(method: Method, estimate: str | Estimate) -> Method:
-    """The method with another estimate; noisy counts have no slopes."""
-    kinds = [kind.value for kind in Estimate]
-    value = estimate.value if isinstance(estimate, Estimate) else estimate
-    if value not in kinds:
-        raise BadInput(f"The estimate of a release is {', '.join(kinds[:-1])} or {kinds[-1]}, got {value!r}.")
-    kind = Estimate(value)
-    return replace(method, estimate=kind, slopes=method.slopes and kind is not Estimate.NOISY_COUNTS)
-
-
-def settled(method: Method, domain: Domain) -> Method:
-    """With a height that suits the domain, where the method has one and it was not given."""
-    settle = getattr(method.structure, "settled", None)
-    return method if settle is None else replace(method, structure=settle(domain))
-
-
-def must_fit(method: Method, domain: Domain) -> None:
-    """Refuse what would not fit in memory: a question of public numbers only."""
-    height, axes = method.structure.height, domain.dimensions
-    if height is None:
-        return _must_fit_at_its_largest(method, domain)
-    halvings = method.structure.halvings(axes) if hasattr(method.structure, "halvings") else height
-    if halvings > domain.bits:
-        raise BadInput(
-            f"This domain can be halved {domain.bits} times along each axis, got height={height}: choose a smaller one."
-        )
-    if not isinstance(method.budget, NodeBudget):
-        level_shares(method.budget, Fraction(1), height)  # a budget that does not fit the tree is refused here
-    size = method.structure.nodes(axes)
-    if size is not None and (need := size * BYTES_A_NODE) > (free := free_memory()):
-        raise TooLarge(
-            f"A tree of height {height} over {axes} axes has {size:.3g} nodes and would take "
-            f"{need / 2**30:.3g} GiB of memory; {free / 2**30:.3g} GiB are free: choose a smaller height."
-        )
-
-
-def _must_fit_at_its_largest(method: Method, domain: Domain) -> None:
-    """Of a tree whose height follows from noisy numbers. Few become so large: so it need not fit while it is saved."""
-    structure = method.structure
-    known = structure.nodes(domain.dimensions)
-    most: int = getattr(structure, "most_nodes", 0) if known is None else known
-    if (need := most * BYTES_OF_A_TREE) > (free := free_memory()):
-        raise TooLarge(
-            f"A tree of {method.name} may have about {most:.3g} nodes, and take {need / 2**30:.3g} GiB of memory; "
-            f"{free / 2**30:.3g} GiB are free: take a method with a height, like quad-opt with height 8."
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from veilmap.amounts import exact_delta, exact_epsilon, exact_number
+from veilmap.validation import exact_delta, exact_epsilon, exact_number
 from veilmap.vault import Charge
 
 FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)

@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from veilmap import fileformat
-from veilmap.accounts import Receipt
-from veilmap.answer import Answerer, Answers
+from veilmap.answers.answerer import Answerer, Answers
 from veilmap.domain import Domain
 from veilmap.errors import Damaged
-from veilmap.estimate import Estimates
-from veilmap.estimate.whole import nonnegative_estimates
-from veilmap.method import Estimate, Noise
-from veilmap.path_costs import PathCosts, must_be_worth, path_costs
-from veilmap.privacy import Privacy, must_be_text
-from veilmap.sample import draw
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.nonnegative import nonnegative_estimates
+from veilmap.method.method import Noise, PostProcessing
+from veilmap.releases import release_file
+from veilmap.releases.cost_check import PathCosts, must_be_worth, path_costs
+from veilmap.releases.ledger_file import Receipt
+from veilmap.releases.privacy import Privacy, must_be_text
+from veilmap.synthetic import draw
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +33,7 @@ class Release:
     domain: Domain
     method: Mapping[str, Any]
     privacy: Privacy
-    estimates: Estimates
+    estimates: NodeEstimates
     provenance: Mapping[str, str]
     receipt: Receipt | None = None  # of what it was charged to; not in the file
 
@@ -60,7 +60,7 @@ class Release:
         """
         method = {**self.method, "integers": True}
         if not self.consistent:
-            method["estimate"] = Estimate.NONNEGATIVE.value
+            method["estimate"] = PostProcessing.NONNEGATIVE.value
         return replace(self, method=method, estimates=nonnegative_estimates(self.estimates, self.consistent, 1.0))
 
     def sample(self, n: int | None = None, seed: int | None = None, integers: bool = False) -> pa.Table:
@@ -95,12 +95,12 @@ class Release:
         return pa.concat_tables(self._tables())
 
     def _tables(self) -> Iterator[pa.Table]:
-        return fileformat.node_tables(self.domain, self.estimates, self.consistent)
+        return release_file.node_tables(self.domain, self.estimates, self.consistent)
 
     @property
     def consistent(self) -> bool:
         """Whether every estimate is the sum of its children's."""
-        return bool(self.method["estimate"] != Estimate.NOISY_COUNTS.value)
+        return bool(self.method["estimate"] != PostProcessing.NOISY_COUNTS.value)
 
     @property
     def gaussian(self) -> bool:
@@ -113,7 +113,7 @@ class Release:
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = True) -> None:
         """Write the release to one file; nothing is left behind if that fails."""
-        fileformat.write(path, self._tables(), self.header(), self.domain, overwrite)
+        release_file.write(path, self._tables(), self.header(), self.domain, overwrite)
         if self.receipt is not None:
             self.receipt.saved(path)
 
@@ -198,13 +198,13 @@ class Release:
     def header(self) -> dict[str, Any]:
         """All that the file says of itself: domain, method, privacy, provenance, tree."""
         return {
-            "format": fileformat.FORMAT,
+            "format": release_file.FORMAT,
             "domain": self.domain.to_json(),
             "method": dict(self.method),
             "privacy": self.privacy.to_json(),
             "provenance": dict(self.provenance),
-            "tree": fileformat.tree_header(self.estimates.tree),
-            "borders": fileformat.borders_header(self.estimates.borders),
+            "tree": release_file.tree_header(self.estimates.tree),
+            "borders": release_file.borders_header(self.estimates.borders),
         }
 
     def path_costs(self) -> PathCosts:
@@ -234,22 +234,22 @@ class Release:
 
 def load(path: str | os.PathLike[str]) -> Release:
     """Read a release from a file, once its checksum fits and its noise is worth what its ledger says."""
-    return release_of(path, *fileformat.read(path))
+    return release_of(path, *release_file.read(path))
 
 
 def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: pa.Table) -> Release:
     """What the header and the columns of a file say, if that can be."""
     try:
         domain, method, provenance = Domain.from_json(header["domain"]), header["method"], header["provenance"]
-        Estimate(method["estimate"]), Noise(method["noise"])
+        PostProcessing(method["estimate"]), Noise(method["noise"])
         shown = [method["name"], method["structure"]["name"], method["budget"]["name"]]
         must_be_text(*shown, provenance["software"], provenance["created"], *provenance.values())
         release = Release(
             domain=domain,
             method=method,
             privacy=Privacy.from_json(header["privacy"]),
-            estimates=fileformat.estimates_from(
-                header, table, domain, Estimate(method["estimate"]) is not Estimate.NOISY_COUNTS
+            estimates=release_file.estimates_from(
+                header, table, domain, PostProcessing(method["estimate"]) is not PostProcessing.NOISY_COUNTS
             ),
             provenance=provenance,
         )

@@ -23,21 +23,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from veilmap.curve import CurveTree
+from veilmap.arrays import Flags, Floats, Ints
 from veilmap.domain import Domain
-from veilmap.errors import BadInput, Damaged, NewerVersion, ReleaseFileError, VeilmapError
-from veilmap.estimate import Estimates, standard_errors
-from veilmap.estimate.nodes import Borders
-from veilmap.ground import LON_LAT, projjson
-from veilmap.kernels.boxes import DEEPEST
-from veilmap.method import Noise
-from veilmap.pages import must_hold_little
-from veilmap.path_costs import count_prices, must_be_worth
-from veilmap.privacy import Privacy
-from veilmap.temporary import give_name, hidden_folder, remove_leftovers, unnamed_file
-from veilmap.tree import CutTree, RegularTree, Tree
+from veilmap.errors import Damaged, NewerVersion, ReleaseFileError
+from veilmap.estimate.least_squares import standard_errors
+from veilmap.estimate.node_estimates import Borders, NodeEstimates
+from veilmap.files.atomic_writes import write_atomically
+from veilmap.files.parquet_limits import must_hold_little
+from veilmap.geography.crs import LON_LAT, projjson
+from veilmap.kernels.box_walks import DEEPEST
+from veilmap.method.method import Noise
+from veilmap.releases.cost_check import count_prices, must_be_worth
+from veilmap.releases.privacy import Privacy
+from veilmap.trees import CurveTree, CutTree, RegularTree, Tree
 
 FORMAT = 2
 HEADER, CHECKSUM, BLANK = b"veilmap", b"veilmap:checksum", b"0" * 64
@@ -57,7 +56,9 @@ MOST_NUMBER, MOST_VARIANCE = 1e20, 1e50
 """That a node has: beyond any noise, and so far from the end of floats that no sum or product comes near it."""
 
 
-def node_tables(domain: Domain, nodes: Estimates, consistent: bool, most: int = NODES_A_GROUP) -> Iterator[pa.Table]:
+def node_tables(
+    domain: Domain, nodes: NodeEstimates, consistent: bool, most: int = NODES_A_GROUP
+) -> Iterator[pa.Table]:
     """One row a node, in level order: what ``Release.nodes`` shows and a file holds, so many nodes at a time."""
     stderr = standard_errors(nodes, consistent)
     for start in range(0, nodes.tree.size, most):
@@ -65,7 +66,7 @@ def node_tables(domain: Domain, nodes: Estimates, consistent: bool, most: int = 
         yield _node_table(domain, nodes, stderr, some)
 
 
-def _node_table(domain: Domain, nodes: Estimates, stderr: NDArray[np.float64], some: slice) -> pa.Table:
+def _node_table(domain: Domain, nodes: NodeEstimates, stderr: Floats, some: slice) -> pa.Table:
     tree, parent, leaf = nodes.tree, nodes.tree.parent[some], nodes.tree.is_leaf[some]
     estimate, measured = nodes.estimate[some], np.isfinite(nodes.noise_variance[some])
     edges = [[domain.edges(side[some, a], a) for side in (tree.lo, tree.hi)] for a in range(domain.dimensions)]
@@ -99,7 +100,7 @@ def _node_table(domain: Domain, nodes: Estimates, stderr: NDArray[np.float64], s
     return pa.table(columns)
 
 
-def _finite(values: NDArray[np.float64]) -> pa.Array:
+def _finite(values: Floats) -> pa.Array:
     return pa.array(values, mask=~np.isfinite(values))
 
 
@@ -152,7 +153,7 @@ def write(
     blank = _stated_digest(data)
     assert blank is not None  # noqa: S101
     data[blank.start(1) : blank.end(1)] = hashlib.sha256(data).hexdigest().encode()
-    put_in_place(path, data, overwrite)
+    write_atomically(path, data, overwrite)
 
 
 def is_release(path: str | os.PathLike[str]) -> bool:
@@ -167,79 +168,6 @@ def is_release(path: str | os.PathLike[str]) -> bool:
 def _stated_digest(data: bytes | bytearray) -> re.Match[bytes] | None:
     """Where a file states its checksum: in the footer, the last thing in it."""
     return _DIGEST.match(data, max(data.rfind(CHECKSUM), 0))
-
-
-def put_in_place(
-    path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True, mode: int = 0o666
-) -> None:
-    """Write a file and put it in its place: a reader sees the old file, the new one, or none.
-
-    A process that is killed on the way leaves nothing behind, where the system has files without a name. To replace a
-    file, the new one needs a name for a moment: if it is left behind then, the next file that is written there
-    removes it.
-    """
-    place = Path(path)
-    with _one_sentence(path):
-        file = unnamed_file(place.parent, mode)
-        if file is None:
-            with beside(path, overwrite) as written:
-                _write_named(written, data, mode)
-            return
-        with open(file, "wb") as out:
-            remove_leftovers(place.parent)
-            out.write(data)
-            out.flush()
-            os.fsync(file)
-            try:
-                give_name(file, place)
-                return
-            except FileExistsError:
-                if not overwrite:
-                    raise
-            except OSError:  # a system may have files without a name, and no way to give them one
-                pass
-            with beside(path, overwrite) as written:
-                try:
-                    give_name(file, written)
-                except OSError:
-                    _write_named(written, data, mode)
-
-
-def _write_named(place: Path, data: bytes | bytearray, mode: int) -> None:
-    with open(place, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
-        out.write(data)
-
-
-@contextlib.contextmanager
-def beside(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
-    """Where a file of this name is written, in a folder of its own: moved to its place once it is whole."""
-    place = Path(path)
-    with _one_sentence(path):
-        remove_leftovers(place.parent)
-        with hidden_folder(place.parent) as folder:
-            written = folder / place.name
-            yield written
-            with open(written, "rb+") as out:
-                os.fsync(out.fileno())
-            if overwrite:
-                os.replace(written, place)
-            else:
-                os.link(written, place)  # fails if another has put a file there in the meantime
-
-
-@contextlib.contextmanager
-def _one_sentence(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in one sentence why a file cannot be written."""
-    try:
-        yield
-    except VeilmapError:
-        raise
-    except (OSError, ValueError) as error:
-        other = "not a name for a file" if isinstance(error, ValueError) else "writing failed"
-        why = getattr(error, "strerror", None) or other
-        raise BadInput(
-            f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
-        ) from None
 
 
 def _box_columns(table: pa.Table) -> list[str]:
@@ -432,13 +360,13 @@ def _number(text: str) -> float:
     return number
 
 
-def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain, consistent: bool) -> Estimates:
+def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain, consistent: bool) -> NodeEstimates:
     """The arrays of a release file."""
     tree = _tree(header["tree"], table, domain)
     if (table.num_rows, tree.height) != (tree.size, header["tree"]["height"]):
         raise Damaged("The rows of the release file do not fit its header: ask for it again.")
     needed = np.ones(tree.size, np.bool_) if consistent else tree.is_leaf  # of other nodes, noisy counts may be all
-    return Estimates(
+    return NodeEstimates(
         tree,
         pc.fill_null(table["noisy_count"], 0).to_numpy().astype(np.int64),
         np.abs(_numbers(table["noise_variance"], np.inf, 0, MOST_VARIANCE)),  # a negative zero is no variance
@@ -450,18 +378,16 @@ def estimates_from(header: Mapping[str, Any], table: pa.Table, domain: Domain, c
     )
 
 
-def _numbers(
-    column: pa.ChunkedArray, absent: float, least: float, most: float, needed: NDArray[np.bool_] | None = None
-) -> NDArray[np.float64]:
+def _numbers(column: pa.ChunkedArray, absent: float, least: float, most: float, needed: Flags | None = None) -> Floats:
     """Of each node, a number that can be, or ``absent`` where it is null; but not of nodes that need one."""
     null = column.is_null().to_numpy()
-    values: NDArray[np.float64] = pc.fill_null(column, least).to_numpy()
+    values: Floats = pc.fill_null(column, least).to_numpy()
     if not np.all((values >= least) & (values <= most)) or (needed is not None and np.any(null & needed)):
         raise Damaged("The nodes of the release file have numbers that cannot be: ask for it again.")
     return np.where(null, absent, values)
 
 
-def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> NDArray[np.float64] | None:
+def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> Floats | None:
     """Format 1 has none."""
     names = [f"{name}_slope" for name in domain.names]
     if not any(name in table.column_names for name in names):
@@ -469,7 +395,7 @@ def _slopes(table: pa.Table, domain: Domain, tree: Tree) -> NDArray[np.float64] 
     return np.stack([_of_leaves(table[name], tree, -MOST_NUMBER, MOST_NUMBER) for name in names], axis=1)
 
 
-def _unevenness(table: pa.Table, tree: Tree) -> NDArray[np.float64] | None:
+def _unevenness(table: pa.Table, tree: Tree) -> Floats | None:
     return _of_leaves(table["unevenness"], tree, 0, MOST_VARIANCE) if "unevenness" in table.column_names else None
 
 
@@ -486,7 +412,7 @@ def _borders(record: Mapping[str, Any] | None, domain: Domain) -> Borders | None
     return Borders(across, growth)
 
 
-def _of_leaves(column: pa.ChunkedArray, tree: Tree, least: float, most: float) -> NDArray[np.float64]:
+def _of_leaves(column: pa.ChunkedArray, tree: Tree, least: float, most: float) -> Floats:
     """Numbers that leaves have, and other nodes do not: 0 there."""
     null = pa.scalar(None, pa.float64())
     return _numbers(pc.if_else(pa.array(tree.is_leaf), column, null), 0, least, most, tree.is_leaf)
@@ -539,23 +465,21 @@ def _tree(record: Mapping[str, Any], table: pa.Table, domain: Domain) -> Tree:
     return CurveTree(keys, domain.dimensions, order, domain.bits)
 
 
-def _cut_tree(table: pa.Table, lo: NDArray[np.int64], hi: NDArray[np.int64], side: int) -> Tree:
+def _cut_tree(table: pa.Table, lo: Ints, hi: Ints, side: int) -> Tree:
     parent, level = _whole(table["parent"][1:]), _whole(table["level"])
     _must_be_a_tree(parent, level, lo, hi, side)
     starts = np.concatenate([[0], np.cumsum(np.bincount(level))])
     return CutTree(lo, hi, np.bincount(parent, minlength=len(level)), tuple(starts.tolist()))
 
 
-def _whole(column: pa.ChunkedArray) -> NDArray[np.int64]:
+def _whole(column: pa.ChunkedArray) -> Ints:
     if column.null_count:
         raise Damaged("The rows of the release file have gaps where no tree has any: ask for it again.")
-    whole: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+    whole: Ints = column.to_numpy().astype(np.int64)
     return whole
 
 
-def _must_be_a_tree(
-    parent: NDArray[np.int64], level: NDArray[np.int64], lo: NDArray[np.int64], hi: NDArray[np.int64], side: int
-) -> None:
+def _must_be_a_tree(parent: Ints, level: Ints, lo: Ints, hi: Ints, side: int) -> None:
     """Anyone can write a file with a checksum that fits: what is walked later is checked here."""
     child = np.arange(1, len(level))
     volume = np.prod((hi - lo) / side, axis=1)
@@ -577,14 +501,14 @@ def _must_be_a_tree(
         raise Damaged("The rows of the release file do not make a tree: ask for it again.")
 
 
-def _edge_columns(table: pa.Table, name: str, axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _edge_columns(table: pa.Table, name: str, axis: int) -> tuple[Floats, Floats]:
     if "bbox" in table.column_names:
         low, high = (("xmin", "xmax"), ("ymin", "ymax"))[axis]
         return tuple(pc.struct_field(table["bbox"], side).to_numpy() for side in (low, high))
     return table[f"{name}_low"].to_numpy(), table[f"{name}_high"].to_numpy()
 
 
-def _cells(domain: Domain, axis: int, edges: NDArray[np.float64]) -> NDArray[np.int64]:
+def _cells(domain: Domain, axis: int, edges: Floats) -> Ints:
     """The cells whose lower edges these are: the inverse of ``Domain.edges``."""
     with np.errstate(all="ignore"):
         at = np.rint((edges - domain.axes[axis].lo) * domain.scale(axis))

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from veilmap.errors import BadInput
-from veilmap.fileformat import bytes_of, put_in_place
-from veilmap.published import load
+from veilmap.files.atomic_writes import write_atomically
+from veilmap.releases.release import load
+from veilmap.releases.release_file import bytes_of
 
 KIND = "veilmap release signature 1"
 PREFIX = KIND.encode() + b"\0"
@@ -58,9 +59,9 @@ def make_key(path: Place) -> Path:
         if place.exists():
             raise BadInput(f"{place} exists already, and a key is never overwritten: choose another name.")
     key = Ed25519PrivateKey.generate()
-    put_in_place(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), False, mode=0o600)
+    write_atomically(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), False, mode=0o600)
     try:
-        put_in_place(public, key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), False)
+        write_atomically(public, key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), False)
     except BaseException:
         os.unlink(path)
         raise
@@ -88,7 +89,7 @@ def sign(path: Place, key: Place, overwrite: bool = False) -> Path:
     load(path)
     parts = (private.public_key().public_bytes_raw(), private.sign(PREFIX + bytes_of(path)))
     lines = [KIND, *(base64.b64encode(part).decode() for part in parts)]
-    put_in_place(place, "".join(f"{line}\n" for line in lines).encode(), overwrite)
+    write_atomically(place, "".join(f"{line}\n" for line in lines).encode(), overwrite)
     return place
 
 

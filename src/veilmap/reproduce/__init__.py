@@ -15,7 +15,7 @@ EXPERIMENTS = {
     "fig4": ("medians",),
     "fig5": ("kdtrees",),
     "fig6": ("heights",),
-    "fig7": ("times", "records"),
+    "fig7": ("build_times", "record_matching"),
     "rivals": ("rivals",),
 }
 """Which modules make each figure: every one has ``experiment(setting)``."""

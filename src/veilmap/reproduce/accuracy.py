@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import veilmap as vm
-from veilmap.domain import Domain, Floats, Ints
+from veilmap.arrays import Floats, Ints
+from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.method import METHODS, Estimate, Method, Noise
-from veilmap.published import Release
+from veilmap.method.method import Method, Noise, PostProcessing
+from veilmap.method.registry import METHODS
+from veilmap.releases.release import Release
 from veilmap.reproduce.data import PAPER_BOX
 from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
 from veilmap.reproduce.study import FEWER, Row, Setting, Table, Task, seed_of
@@ -180,7 +182,7 @@ def pruned_quadtree() -> Method:
 
 
 EXACT_QUADTREE = Method(
-    name="quad-exact", structure=vm.Quadtree(QUAD_HEIGHT), noise=Noise.NONE, estimate=Estimate.NOISY_COUNTS
+    name="quad-exact", structure=vm.Quadtree(QUAD_HEIGHT), noise=Noise.NONE, estimate=PostProcessing.NOISY_COUNTS
 )
 """What is left of the error without any noise, since points do not lie evenly in cells that a border cuts."""
 

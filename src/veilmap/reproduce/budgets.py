@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veilmap.budget import Geometric, LevelBudget, Uniform, level_shares
-from veilmap.domain import Floats, Ints
+from veilmap.arrays import Floats, Ints
+from veilmap.budgets import Geometric, LevelBudget, Uniform, level_shares
 from veilmap.reproduce.accuracy import in_order, values
 from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task

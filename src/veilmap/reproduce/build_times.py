@@ -8,9 +8,9 @@ from pathlib import Path
 from time import perf_counter
 
 import veilmap as vm
-from veilmap.domain import Floats
-from veilmap.estimate import estimate
-from veilmap.method import Estimate, Method
+from veilmap.arrays import Floats
+from veilmap.estimate.pipeline import estimate
+from veilmap.method.method import Method, PostProcessing
 from veilmap.reproduce.accuracy import LOOKS, in_order, paper_methods, points_of, seconds, suited, values
 from veilmap.reproduce.figures import drawing, pictures
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task, seed_of
@@ -42,7 +42,7 @@ def run(setting: Setting, method: Method, repeat: int) -> list[Row]:
 
 def _timed(setting: Setting, method: Method, points: Floats, seed: int) -> tuple[int, float, float]:
     """Nodes that are published; seconds for the noisy tree, and for making the best of its counts and pruning."""
-    plain = replace(method, estimate=Estimate.NOISY_COUNTS, slopes=False, prune_below=None)
+    plain = replace(method, estimate=PostProcessing.NOISY_COUNTS, slopes=False, prune_below=None)
     with fixed_entropy(seed):
         begun = perf_counter()
         found = vm.release(points, setting.domain, EPSILON, plain).estimates

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import UnreadableInput
 
@@ -18,7 +18,7 @@ NAMES = {"age": "age", "education": "education-num", "hours": "hours-per-week", 
 LEVELS = {3: 2, 4: 2, 5: 2, 6: 3, 7: 4, 8: 1, 9: 32, 10: 22, 11: 4, 12: 3, 13: 17, 14: 5, 15: 2, 16: 1}  # per cent
 
 
-def census(n: int, seed: int) -> NDArray[np.float64]:
+def census(n: int, seed: int) -> Floats:
     """``n`` people, whole numbers, with the ties that such files have: half of them work 40 hours, nine in ten have
     no capital gain. Schooling pushes age, hours and gain up; the young and the old work less."""
     rng = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ def census(n: int, seed: int) -> NDArray[np.float64]:
     return np.stack([age, education, hours, gain], axis=1)
 
 
-def read_adult(path: Path) -> NDArray[np.float64]:
+def read_adult(path: Path) -> Floats:
     """The four columns of the Adult file of the UCI repository, with or without a header."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()

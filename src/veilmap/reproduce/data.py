@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from veilmap.domain import Domain, Floats
+from veilmap.arrays import Flags, Floats
+from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput
 from veilmap.reproduce.figures import COLOURS, drawing, pictures
 from veilmap.reproduce.tiger import ENDINGS as TIGER
@@ -135,7 +135,7 @@ def _inside(state: State, n: int, draw: Callable[[int], Floats]) -> Floats:
     return found[:n]
 
 
-def _in_outline(points: Floats, outline: Floats) -> NDArray[np.bool_]:
+def _in_outline(points: Floats, outline: Floats) -> Flags:
     """Inside where a ray to the east crosses the outline an odd number of times."""
     x, y = np.ascontiguousarray(points.T)
     inside = np.zeros(len(points), np.bool_)

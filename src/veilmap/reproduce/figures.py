@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from veilmap.errors import need
-from veilmap.fileformat import put_in_place
+from veilmap.files.atomic_writes import write_atomically
 
 COLOURS = (
     "#0072B2",
@@ -56,7 +56,7 @@ def drawing(
         for path in pictures(folder, name):
             buffer, kind = io.BytesIO(), path.suffix[1:]
             figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
-            put_in_place(path, buffer.getvalue())
+            write_atomically(path, buffer.getvalue())
 
 
 def pictures(folder: Path, name: str) -> list[Path]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import veilmap as vm
-from veilmap.domain import Floats
-from veilmap.method import Estimate, Method, Noise
+from veilmap.arrays import Floats
+from veilmap.method.method import Method, Noise, PostProcessing
 from veilmap.reproduce.accuracy import (
     CELLS,
     EPSILONS,
@@ -40,14 +40,14 @@ MEDIANS_ONLY = Method(
     name="kd-medians",
     structure=vm.KdTree(KD_HEIGHT),
     noise=Noise.NONE,
-    estimate=Estimate.NOISY_COUNTS,
+    estimate=PostProcessing.NOISY_COUNTS,
     prune_below=PRUNE,
 )
 MIDDLES = Method(
     name="kd-pure, half",
     structure=vm.KdTree(KD_HEIGHT, switch="half", median="exact"),
     noise=Noise.NONE,
-    estimate=Estimate.NOISY_COUNTS,
+    estimate=PostProcessing.NOISY_COUNTS,
     prune_below=PRUNE,
 )
 SURE_GRID = Fraction(90)  # an epsilon that leaves hardly any noise

@@ -11,17 +11,15 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 import veilmap as vm
-from veilmap.kernels.grids import cut_boxes, summed_area
+from veilmap.arrays import Flags, Floats, Ints
+from veilmap.budgets import Budget
+from veilmap.kernels.grid_cuts import cut_boxes, summed_area
 from veilmap.reproduce.figures import drawing, pictures
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task
-from veilmap.structures import Budget, Gate
+from veilmap.structures import Gate, Structure
 from veilmap.testing import fixed_entropy
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 DEPTHS = 10
 DOMAIN = vm.Domain({"value": (0, 2**26)})
@@ -64,7 +62,7 @@ KINDS = {
 }
 
 
-class NextLevel:
+class NextLevel(Structure):
     """One more level of a binary tree: cuts that are public already, and then private medians of the newest boxes.
 
     Each level is a release of its own, since a release has one sample. That of a whole kd-tree is reckoned by what
@@ -72,13 +70,17 @@ class NextLevel:
     makes 0.70 of 0.01, and that is what the paper measures ("about 50 times").
     """
 
-    height: int | None = None
+    height: ClassVar[None] = None
     leaves_only: ClassVar[bool] = True
 
     def __init__(self, kind: Kind, cuts: Sequence[Ints]) -> None:
-        self.median, self._rate, self._cuts = kind.mechanism, kind.rate, cuts
+        self._median, self._rate, self._cuts = kind.mechanism, kind.rate, cuts
         self.found = np.zeros(0, np.int64)
         self.once = self.level = 0.0
+
+    @property
+    def median_mechanism(self) -> str:
+        return self._median
 
     def nodes(self, dimensions: int) -> int | None:
         return None
@@ -92,8 +94,8 @@ class NextLevel:
         begun = perf_counter()
         part, delta = epsilon / 2, gate.delta
         if self._rate is not None:
-            part, delta = gate.sample(self._rate, part, delta, self.median), delta / self._rate
-        self.found = gate.medians(0, part, delta, self.median)
+            part, delta = gate.sample(self._rate, part, delta, self._median), delta / self._rate
+        self.found = gate.medians(0, part, delta, self._median)
         self.level = perf_counter() - begun
         gate.count_leaves(epsilon / 2)  # nobody looks at these
 
@@ -313,7 +315,7 @@ def _sampling_costs(error: dict[str, Floats]) -> Claim:
     return Claim("Sampling costs EM little accuracy.", verdict, because)
 
 
-def _verdict(holds: NDArray[np.bool_]) -> str:
+def _verdict(holds: Flags) -> str:
     """Of something said of every depth."""
     return "seen" if holds.all() else "different" if 2 * holds.sum() > len(holds) else "not seen"
 

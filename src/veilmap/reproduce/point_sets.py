@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veilmap.domain import Domain, Floats
+from veilmap.arrays import Floats
+from veilmap.domain import Domain
 from veilmap.errors import BadInput, MissingExtra, need
 from veilmap.reproduce.data import GENERATED, PAPER_BOX, read_points, two_states
 from veilmap.reproduce.study import FEWER, Setting, seed_of

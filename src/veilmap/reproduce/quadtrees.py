@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilmap.domain import Floats
+from veilmap.arrays import Floats
 from veilmap.reproduce.accuracy import (
     EPSILONS,
     EXACT_QUADTREE,

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.matching import Rule
 from veilmap.matching.blocks import Lots, leaves_only
-from veilmap.matching.found import match_sides
+from veilmap.matching.local_match import match_sides
 from veilmap.reproduce.accuracy import LOOKS, values
 from veilmap.reproduce.census import PEOPLE, THRESHOLDS, census, read_adult
 from veilmap.reproduce.figures import drawing, pictures
@@ -62,9 +62,7 @@ def run_alone(
     return chosen.tables(rows), chosen.claims(rows)
 
 
-def _rows(
-    left: NDArray[np.float64], right: NDArray[np.float64], method: str, epsilon: str, setting: Setting
-) -> list[Row]:
+def _rows(left: Floats, right: Floats, method: str, epsilon: str, setting: Setting) -> list[Row]:
     out: list[Row] = []
     for lost in LOST:
         for repeat in range(setting.repeats):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from veilmap.fileformat import put_in_place
+from veilmap.files.atomic_writes import write_atomically
 from veilmap.reproduce.data import describe, draw_points
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table
 
@@ -41,7 +41,7 @@ def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], 
         found = rows[experiment.name]
         pictures = [path for path in experiment.draw(found, folder) if path.suffix == ".png"]
         tables, claims = experiment.tables(found), experiment.claims(found)
-        put_in_place(folder / f"{experiment.name}.md", ("\n\n".join(map(_table_md, tables)) + "\n").encode())
+        write_atomically(folder / f"{experiment.name}.md", ("\n\n".join(map(_table_md, tables)) + "\n").encode())
         markdown += [f"## {experiment.title}", experiment.notes]
         markdown += [
             *(f"![{experiment.title}]({p.name})" for p in pictures),
@@ -52,10 +52,10 @@ def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], 
         page += [f"<p>{html.escape(experiment.notes)}</p>"] if experiment.notes else []
         page += [f'<img src="{html.escape(p.name)}" alt="{html.escape(experiment.title)}">' for p in pictures]
         page += [*map(_table_html, tables), _claims_html(claims)]
-    put_in_place(folder / "report.md", ("\n\n".join(part for part in markdown if part) + "\n").encode())
+    write_atomically(folder / "report.md", ("\n\n".join(part for part in markdown if part) + "\n").encode())
     top = '<!doctype html><html lang="en"><meta charset="utf-8">'
     top += f'<meta name="viewport" content="width=device-width"><title>The study</title><style>{STYLE}</style>'
-    put_in_place(folder / "index.html", "\n".join([top, *page, "</html>"]).encode())
+    write_atomically(folder / "index.html", "\n".join([top, *page, "</html>"]).encode())
 
 
 def _numbers(table: Table) -> list[bool]:

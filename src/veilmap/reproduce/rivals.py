@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 import veilmap as vm
-from veilmap.domain import Floats
-from veilmap.method import METHODS, Method
-from veilmap.published import Release
+from veilmap.arrays import Floats
+from veilmap.method.method import Method
+from veilmap.method.registry import METHODS
+from veilmap.releases.release import Release
 from veilmap.reproduce.accuracy import (
     EPSILONS,
     HEIGHTS,

@@ -13,9 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import veilmap
-from veilmap.csv_text import safe_cells
 from veilmap.errors import BadInput, need
-from veilmap.fileformat import put_in_place
+from veilmap.files.atomic_writes import write_atomically
+from veilmap.files.csv_cells import safe_cells
 from veilmap.reproduce.report import write_report
 from veilmap.reproduce.study import Experiment, Row, Setting, Task, fingerprint
 
@@ -69,7 +69,7 @@ class Memory:
             return None  # not done yet, or not to the end
 
     def keep(self, experiment: Experiment, task: Task, rows: list[Row]) -> None:
-        put_in_place(self._path(experiment, task), json.dumps({"mark": self._mark, "rows": rows}).encode())
+        write_atomically(self._path(experiment, task), json.dumps({"mark": self._mark, "rows": rows}).encode())
 
     def _path(self, experiment: Experiment, task: Task) -> Path:
         plain = re.sub(r"[^A-Za-z0-9.]+", "-", f"{experiment.name} {task.name}")
@@ -90,4 +90,4 @@ def _write_csv(path: Path, rows: list[Row]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(map(safe_cells, [header, *([row.get(name, "") for name in header] for row in rows)]))
-    put_in_place(path, text.getvalue().encode())
+    write_atomically(path, text.getvalue().encode())

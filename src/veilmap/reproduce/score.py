@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veilmap.domain import Floats
+from veilmap.arrays import Floats
 from veilmap.errors import BadInput
 from veilmap.reproduce.accuracy import (
     EPSILONS,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats
 from veilmap.domain import Domain
 
 FEWER = 100_000  # points, for a quick study
@@ -23,12 +23,12 @@ Row: TypeAlias = dict[str, Value]
 class Setting:
     """What all experiments of one run share."""
 
-    points: NDArray[np.float64]
+    points: Floats
     domain: Domain
     source: str  # of the points, in words
     seed: int = 2012
     quick: bool = False
-    people: NDArray[np.float64] | None = None  # to be matched; made up if there are none
+    people: Floats | None = None  # to be matched; made up if there are none
 
     @property
     def repeats(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.domain import Floats, Ints
+from veilmap.arrays import Floats, Ints
 from veilmap.errors import UnreadableInput, need
 
 ENDINGS = (".rt1", ".shp", ".zip")

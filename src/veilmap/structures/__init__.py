@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from veilmap.structures.base import CELLS_PER_RUN, MAX_PRICE_STEPS, Gate, Structure
 from veilmap.structures.best import Best
-from veilmap.structures.cells import CellTree
-from veilmap.structures.gate import GRAINS, RUN, Budget, Gate, NodeBudget, Structure
 from veilmap.structures.grids import AdaptiveGrid, UniformGrid
 from veilmap.structures.kdtree import HilbertR, KdTree, middles
+from veilmap.structures.noisy_grid_kd import CellTree
 from veilmap.structures.privtree import PrivTree
 from veilmap.structures.quadtree import Quadtree
-from veilmap.structures.workload import Workload
 
 __all__ = [
-    "GRAINS",
-    "RUN",
+    "CELLS_PER_RUN",
+    "MAX_PRICE_STEPS",
     "AdaptiveGrid",
     "Best",
-    "Budget",
     "CellTree",
     "Gate",
     "HilbertR",
     "KdTree",
-    "NodeBudget",
     "PrivTree",
     "Quadtree",
     "Structure",
     "UniformGrid",
-    "Workload",
     "middles",
 ]

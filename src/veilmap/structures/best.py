@@ -8,15 +8,13 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.budget import Chosen
+from veilmap.arrays import Floats, Ints
+from veilmap.budgets import Budget, Chosen
 from veilmap.errors import BadInput
-from veilmap.kernels.siblings import add_contrasts
-from veilmap.structures.gate import RUN, Budget, Gate
-from veilmap.tree import Ints, Tree, product
-
-Floats = NDArray[np.float64]
+from veilmap.kernels.sibling_contrasts import add_contrasts
+from veilmap.structures.base import CELLS_PER_RUN, Gate, Structure
+from veilmap.trees import Tree, product
 
 UNITS = 100  # of the budget: what is spent on a node is a whole number of them
 TOTAL, AGAIN = 1, 4  # for the number of rows, and for a second look at it where the first says little
@@ -45,7 +43,7 @@ LOCAL, FURTHEST = 0.6, 2.5  # how far cells follow what is learned of boxes with
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class Best(Structure):
     """The most accurate structure here, without a knob.
 
     A box is cut into as many parts as its noisy count deserves, and each part again, for as long as it pays. How many
@@ -53,7 +51,7 @@ class Best:
     """
 
     height: ClassVar[None] = None
-    most_nodes: ClassVar[int] = 2 * MOST  # about
+    max_nodes: ClassVar[int] = 2 * MOST  # about
     usual_budget: ClassVar[Chosen] = Chosen()
 
     def nodes(self, dimensions: int) -> int | None:
@@ -95,7 +93,7 @@ class Best:
                 cell, kept = learned, kept - price
             probing = False
         if kept:
-            gate.check(kept)
+            gate.reserve_check(kept)
 
 
 def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> tuple[Floats, Ints]:
@@ -148,7 +146,7 @@ def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction, many: bool
     scales = (5 if axes == 1 else 3) if many else 2
     if not (depth >= 0).any():
         return 0.0
-    noisy = gate.halves(depth, scales, price)
+    noisy = gate.roughness(depth, scales, price)
     error = axes * scales ** (gate.power / 2) * math.sqrt(2) / gate.sharpness(price)  # standard error of a sum
     at, rough = [], []
     for scale in range(scales):
@@ -156,7 +154,7 @@ def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction, many: bool
         if not some.any():
             break
         n, cells = np.maximum(counts[some], 1e-9), 2.0 ** (axes * (depth[some] - scale))
-        runs = cells / np.minimum(RUN, 2.0 ** (depth[some] - scale)) if axes > 1 else cells
+        runs = cells / np.minimum(CELLS_PER_RUN, 2.0 ** (depth[some] - scale)) if axes > 1 else cells
         mass = n.sum()
         chances = (0.8 * np.sqrt(n * runs) * np.minimum(1, 1.25 * np.sqrt(n / runs))).sum() / mass
         trust = TRUST**2 / (TRUST**2 + (error / axes / mass) ** 2)

@@ -10,29 +10,29 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from veilmap.budget import LevelBudget, Levels, level_shares
+from veilmap.arrays import Floats, Ints
+from veilmap.budgets import Budget, LevelBudget, Levels, NodeBudget, level_shares
 from veilmap.domain import MOST_BITS
 from veilmap.errors import BadInput
-from veilmap.structures.gate import Budget, Gate, NodeBudget
+from veilmap.structures.base import Gate, Structure
 
 CELL, SMALL_CELL = 10.0, 5.0  # rows times ε that a cell of the first and of the second level deserves
 FEWEST, MOST = 100, 2**22  # cells of the first level
 MOST_PARTS = 512  # of one of its cells, along an axis
 
 
-def cells_a_side(rows: NDArray[Any], epsilon: float, cell: float, axes: int) -> NDArray[np.float64]:
+def cells_a_side(rows: NDArray[Any], epsilon: float, cell: float, axes: int) -> Floats:
     """(rows · ε / cell)^(2 / (d + 2)), where noise and uneven cells are in balance; a square root in the plane."""
-    cells: NDArray[np.float64] = (np.maximum(rows, 0) * epsilon / cell) ** (2 / (axes + 2))
+    cells: Floats = (np.maximum(rows, 0) * epsilon / cell) ** (2 / (axes + 2))
     return cells
 
 
 @dataclass(frozen=True, slots=True)
-class UniformGrid:
+class UniformGrid(Structure):
     """One grid of ``cells`` a side; by default as many as suit the noisy number of rows."""
 
     cells: int | None = None
     height: ClassVar[int] = 1
-    stages: ClassVar[int | None] = 2
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/50"])
 
     def __post_init__(self) -> None:
@@ -42,8 +42,12 @@ class UniformGrid:
     def nodes(self, dimensions: int) -> int | None:
         return None if self.cells is None else 1 + self.cells**dimensions
 
+    @property
+    def passes(self) -> int | None:
+        return 2  # rows are counted, and then placed in the grid
+
     def halvings(self, dimensions: int) -> int:
-        """Cells are not halved."""
+        """Return 0: cells are not halved."""
         return 0
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
@@ -52,7 +56,7 @@ class UniformGrid:
         gate.refine((self.first(gate, rows, gate.sharpness(epsilon), 1),) * gate.domain.dimensions)
         gate.count(1, parts[1])
 
-    def first(self, gate: Gate, rows: NDArray[np.int64] | None, epsilon: float, coarser: float) -> int:
+    def first(self, gate: Gate, rows: Ints | None, epsilon: float, coarser: float) -> int:
         """Cells a side of the first level."""
         axes = gate.domain.dimensions
         if self.cells is not None:
@@ -68,8 +72,11 @@ class AdaptiveGrid(UniformGrid):
     """A coarse grid, each of its cells cut into a grid of its own that suits its noisy count."""
 
     height: ClassVar[int] = 2
-    stages: ClassVar[int | None] = None  # its last level is no regular grid
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/100", "49/100"])
+
+    @property
+    def passes(self) -> int | None:
+        return None  # its last level is no regular grid
 
     def nodes(self, dimensions: int) -> int | None:
         return None

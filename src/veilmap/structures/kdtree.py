@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Self
+from typing import ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilmap.arrays import Ints
+from veilmap.budgets import Budget
 from veilmap.domain import KEY_BITS, Domain
 from veilmap.errors import BadInput, near_misses
-from veilmap.structures.gate import Budget, Gate, count_levels
-from veilmap.structures.given import exact_rate, exact_share, whole_height
-from veilmap.tree import Tree
+from veilmap.structures.base import Gate, Structure, count_levels
+from veilmap.trees import Tree
+from veilmap.validation import exact_rate, exact_share, whole_height
 
 MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean", "exact")
 """How a kd-tree may find its medians; the last is not private."""
 
 
-def middles(tree: Tree, axis: int) -> NDArray[np.int64]:
+def middles(tree: Tree, axis: int) -> Ints:
     """The middle of every newest box."""
     newest = tree.level(tree.height)
     return (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2
 
 
 @dataclass(frozen=True, slots=True)
-class KdTree:
+class KdTree(Structure):
     """A kd-tree of fanout 2^d: each counted level cuts every axis once (section 6.2 of the paper).
 
     Without a ``height`` it has 8 levels, fewer in more than two dimensions: at most about 2^16 leaves. With
@@ -44,6 +43,9 @@ class KdTree:
     median: str = "exponential"
     sample: Fraction | None = None
     check: Fraction = Fraction(0)
+    follows_data: ClassVar[bool] = True
+    samples_medians: ClassVar[bool] = True
+    height_from_domain: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.height is not None:
@@ -64,6 +66,10 @@ class KdTree:
             object.__setattr__(self, "sample", exact_rate(self.sample))
             if self.median == "exact":
                 raise BadInput("Exact medians are those of all rows: leave the sample out.")
+
+    @property
+    def median_mechanism(self) -> str:
+        return self.median
 
     def settled(self, domain: Domain) -> Self:
         """With a height."""
@@ -105,7 +111,7 @@ class KdTree:
                 gate.cut(axis, middles(gate.tree(), axis), None)
         count_levels(gate, epsilon - medians, budget, step)
         if kept:
-            gate.check(kept)
+            gate.reserve_check(kept)
 
 
 @dataclass(frozen=True, slots=True)

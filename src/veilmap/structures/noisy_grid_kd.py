@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from veilmap.budget import LeafOnly, LevelBudget
+from veilmap.budgets import Budget, LeafOnly, LevelBudget
 from veilmap.errors import BadInput
-from veilmap.kernels.grids import cut_boxes, summed_area
-from veilmap.structures.gate import Budget, Gate
-from veilmap.structures.given import exact_share, whole_height
+from veilmap.kernels.grid_cuts import cut_boxes, summed_area
+from veilmap.structures.base import Gate, Structure
+from veilmap.validation import exact_share, whole_height
 
 GRID_CELLS, MOST_CELLS = 2**16, 2**26  # by default, and at all
 MOST_CUTS = 120  # on one path: readers have room for 127 levels
@@ -20,7 +20,7 @@ SURE = 0.0  # standard deviations more than noise and chance explain that do not
 
 
 @dataclass(frozen=True, slots=True)
-class CellTree:
+class CellTree(Structure):
     """A fixed grid is counted once, with noise; boxes are cut where its counts say that the median is.
 
     A box whose cells differ no more than noise and chance would make them is a leaf. Leaves are then counted
@@ -31,6 +31,7 @@ class CellTree:
     cells: int | None = None
     median_share: Fraction = Fraction(3, 10)
     leaves_only: ClassVar[bool] = True
+    follows_data: ClassVar[bool] = True
     usual_budget: ClassVar[LevelBudget] = LeafOnly()
 
     def __post_init__(self) -> None:

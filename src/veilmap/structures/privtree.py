@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from veilmap.budget import LeafOnly, LevelBudget
-from veilmap.structures.gate import Budget, Gate
-from veilmap.structures.given import exact_share
+from veilmap.budgets import Budget, LeafOnly, LevelBudget
+from veilmap.structures.base import Gate, Structure
+from veilmap.validation import exact_share
 
 
 @dataclass(frozen=True, slots=True)
-class PrivTree:
+class PrivTree(Structure):
     """A quadtree that goes deeper where there is more.
 
     ``split_share`` of the budget decides where, the rest counts the leaves.

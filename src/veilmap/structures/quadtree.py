@@ -6,15 +6,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from veilmap.structures.gate import Budget, Gate, count_levels
-from veilmap.structures.given import exact_share, whole_height
+from veilmap.budgets import Budget
+from veilmap.structures.base import Gate, Structure, count_levels
+from veilmap.validation import exact_share, whole_height
 
 MOST_LEAVES_TO_CHOOSE_FROM = 2**22  # what an owner who gave no height has memory for, surely
 ROOT_SHARE = Fraction(1, 50)
 
 
 @dataclass(frozen=True, slots=True)
-class Quadtree:
+class Quadtree(Structure):
     """A complete tree of fanout 2^d; a quadtree in the plane, an octree in space.
 
     Without a ``height`` it takes one that balances noise and detail for the root's noisy count, which
@@ -31,7 +32,7 @@ class Quadtree:
         object.__setattr__(self, "check", exact_share(self.check, "check"))
 
     @property
-    def stages(self) -> int:
+    def passes(self) -> int:
         return 2 if self.check else 1  # rows are counted, and then looked at again
 
     def nodes(self, dimensions: int) -> int:
@@ -54,7 +55,7 @@ class Quadtree:
             gate.shorten(self.choose(rows, gate.sharpness(epsilon), finest, axes))
         count_levels(gate, epsilon, budget, 1, first)
         if kept:
-            gate.check(kept)
+            gate.reserve_check(kept)
 
     def choose(self, rows: int, epsilon: float, finest: int, axes: int) -> int:
         """Cells a side = (rows · ε / 4)^(2 / (d + 2)): the error of cut cells and of their noise in balance.

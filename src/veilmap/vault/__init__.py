@@ -3,24 +3,30 @@
 Points enter through :func:`seal`; only a :class:`NoisyTree` comes out, through :func:`measure`.
 """
 
-from veilmap.vault.dense import decay
-from veilmap.vault.gate import NoisyTree, measure, price_of
-from veilmap.vault.ledger import Charge, Ledger
-from veilmap.vault.median import private_median
-from veilmap.vault.noise import noise_variance
-from veilmap.vault.price import LaplacePrice
+from veilmap.vault.budget_meter import BudgetMeter, Charge
+from veilmap.vault.check import Check, GridPrediction, Residual
+from veilmap.vault.measurement import Measured, measure, noise_and_budget
+from veilmap.vault.mechanisms.density_test import decay
+from veilmap.vault.mechanisms.laplace import noise_variance
+from veilmap.vault.mechanisms.private_median import private_median
+from veilmap.vault.noise_models import LaplaceNoise
+from veilmap.vault.noisy_tree import NoisyTree
 from veilmap.vault.sealed import Sealed, seal
 
 __all__ = [
+    "BudgetMeter",
     "Charge",
-    "LaplacePrice",
-    "Ledger",
+    "Check",
+    "GridPrediction",
+    "LaplaceNoise",
+    "Measured",
     "NoisyTree",
+    "Residual",
     "Sealed",
     "decay",
     "measure",
+    "noise_and_budget",
     "noise_variance",
-    "price_of",
     "private_median",
     "seal",
 ]

@@ -1,4 +1,4 @@
-"""Who spent how much. Exact rationals, so that nothing is lost to rounding. Proof: proofs/ledger.md."""
+"""The budget of one release. Exact rationals, so that nothing is lost to rounding. Proof: proofs/budget_meter.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilmap.errors import BudgetSpent
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One step of a release that looked at the data. It costs ε, or ρ in a concentrated release; perhaps also δ."""
+    """One question of a release to the rows. It costs ε, or ρ in a concentrated release; perhaps also δ."""
 
     what: str
     mechanism: str
@@ -19,8 +19,8 @@ class Charge:
     rho: Fraction = Fraction(0)
 
 
-class Ledger:
-    """The budget of one release. Every step is charged here before it draws its noise.
+class BudgetMeter:
+    """The budget of one release. Every question is charged here before its noise is drawn.
 
     Guarantees:
 
@@ -40,13 +40,13 @@ class Ledger:
     def charges(self) -> tuple[Charge, ...]:
         return tuple(self._charges)
 
-    def charge(self, what: str, mechanism: str, part: Fraction, delta: Fraction = Fraction(0)) -> None:
+    def charge(self, what: str, mechanism: str, price: Fraction, delta: Fraction = Fraction(0)) -> None:
         """Pay for one set of disjoint nodes, each point in at most one of them."""
-        if not isinstance(part, Fraction) or part <= 0:
-            raise BudgetSpent(f"{what}: a measurement must cost more than {self._currency}=0, got {float(part):.4g}.")
-        if part > self._left:
+        if not isinstance(price, Fraction) or price <= 0:
+            raise BudgetSpent(f"{what}: a measurement must cost more than {self._currency}=0, got {float(price):.4g}.")
+        if price > self._left:
             raise BudgetSpent(
-                f"{what} needs {self._currency}={float(part):.4g} but only {float(self._left):.4g} is left: "
+                f"{what} needs {self._currency}={float(price):.4g} but only {float(self._left):.4g} is left: "
                 f"give the release a larger epsilon or its levels smaller shares."
             )
         if not isinstance(delta, Fraction) or not 0 <= delta <= self._delta_left:
@@ -54,6 +54,6 @@ class Ledger:
                 f"{what} needs delta={float(delta):.4g} but only {float(self._delta_left):.4g} is left: "
                 f"give the release a larger delta."
             )
-        self._left -= part
+        self._left -= price
         self._delta_left -= delta
-        self._charges.append(Charge(what, mechanism, delta=delta, **{self._currency: part}))
+        self._charges.append(Charge(what, mechanism, delta=delta, **{self._currency: price}))

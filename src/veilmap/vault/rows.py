@@ -1,4 +1,4 @@
-"""Rows in memory, each in one node of a tree. Exact, and for the vault alone. Proof: proofs/cells.md."""
+"""Rows in memory, each in one node of a tree. Exact, and for the vault alone. Proof: proofs/counting.md."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from veilmap.questions import Count, Nodes, Step, keys_along
-from veilmap.tree import Ints, Tree
+from veilmap.arrays import Ints
+from veilmap.engines.tally import Count, Nodes, Step, keys_along
+from veilmap.trees import Tree
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.sampling import poisson
+from veilmap.vault.mechanisms.sampling import poisson
 
 MANY = 1 << 17  # rows that are worth two threads
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Never
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilmap.arrays import Ints
 from veilmap.domain import Domain
 from veilmap.engines import Engine, Held, open_points
+from veilmap.engines.tally import Question
 from veilmap.errors import BadInput, VaultFailure, VeilmapError
-from veilmap.questions import Question
-from veilmap.tree import Ints
 
 Progress = Callable[[float], None]
 
@@ -43,7 +40,7 @@ class Sealed:
     def __copy__(self) -> Never:
         self.__reduce__()
 
-    def _tally(self, question: Question, progress: Progress) -> NDArray[np.int64]:
+    def _tally(self, question: Question, progress: Progress) -> Ints:
         """Exact counts: for the vault alone."""
         return self._engine.tally(self.domain, question, progress)
 

@@ -1,17 +1,17 @@
-"""Rows that do not fit in memory: each question goes through all of them. Proof: proofs/cells.md."""
+"""Rows that do not fit in memory: each question goes through all of them. Proof: proofs/counting.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
 
+from veilmap.arrays import Ints
 from veilmap.domain import Domain
 from veilmap.engines import Choose, Engine
-from veilmap.questions import Count, Place, Step, Walk
-from veilmap.tree import Ints
+from veilmap.engines.tally import Count, Place, Step, Walk
 from veilmap.vault.entropy import Keys
+from veilmap.vault.mechanisms.sampling import poisson
 from veilmap.vault.rows import Rows
-from veilmap.vault.sampling import poisson
 
 
 class Stream:

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
 import veilmap as vm
-from test_kernels import random_queries
-from veilmap.answer import WORTH_TABLES, Answerer, reach
-from veilmap.intervals import half_widths, leans, quantiles
-from veilmap.method import METHODS
+from tests import naive
+from tests.unit.kernels.test_kernels import random_queries
+from veilmap.answers.answerer import WORTH_TABLES, Answerer, reach
+from veilmap.answers.intervals import half_widths, leans, quantiles
+from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree
+from veilmap.trees import CutTree
 
 HEIGHTS = {1: 6, 2: 4, 3: 2}
 QUADTREES = [name for name in METHODS if name.startswith("quad-")]

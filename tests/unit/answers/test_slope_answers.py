@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
 import veilmap as vm
-from test_answer import HEIGHTS, KD, Overlapping, publish, uniform_points, unit_domain
-from test_kernels import SEEDS, random_queries
-from test_marginals import LARGE, cut_trees, pinwheel, queries_of, random_estimates
-from test_tree import trees
-from veilmap.answer import Answerer, reach
-from veilmap.estimate import Estimates, prune
-from veilmap.intervals import half_widths, leans, spread_of
-from veilmap.kernels import boxes, lookups, marginals
+from tests import naive
+from tests.unit.answers.test_answerer import HEIGHTS, KD, Overlapping, publish, uniform_points, unit_domain
+from tests.unit.kernels.test_kernels import SEEDS, random_queries
+from tests.unit.kernels.test_marginals import LARGE, cut_trees, pinwheel, queries_of, random_estimates
+from tests.unit.test_trees import trees
+from veilmap.answers.answerer import Answerer, reach
+from veilmap.answers.intervals import half_widths, leans, spread_of
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.pruning import prune
+from veilmap.kernels import box_walks, marginal_lookups, marginals
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree
+from veilmap.trees import CutTree, RegularTree
 
 
 def random_leaves(tree, seed):
@@ -69,18 +70,18 @@ def by_marginals(tree, value, v, slope, unevenness, queries):
     grouped = marginals.group(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
     table, errors = marginals.add_up(grouped, value, slope), marginals.add_errors(grouped, v, unevenness)
     count, variance, uneven, cut = np.empty((4, len(queries)))
-    lookups.count_boxes(table, queries, count)
-    lookups.box_errors(table, errors, queries, variance, uneven, cut)
+    marginal_lookups.count_boxes(table, queries, count)
+    marginal_lookups.box_errors(table, errors, queries, variance, uneven, cut)
     return count, uneven, cut, variance
 
 
 def by_walking(tree, value, v, slope, unevenness, queries):
     count, uneven, cut, variance = np.empty((4, len(queries)))
     shape = tree.first_child, tree.lo, tree.hi
-    boxes.walk(*shape, value, v, queries, count, variance)
-    boxes.walk_slopes(*shape, slope, queries, count)
-    boxes.walk_cut(*shape, unevenness, queries, uneven, cut)
-    boxes.walk_variance(*shape, v, queries, variance)
+    box_walks.walk(*shape, value, v, queries, count, variance)
+    box_walks.walk_slopes(*shape, slope, queries, count)
+    box_walks.walk_cut(*shape, unevenness, queries, uneven, cut)
+    box_walks.walk_variance(*shape, v, queries, variance)
     return count, uneven, cut, variance
 
 
@@ -143,7 +144,7 @@ def test_cells_of_any_width_are_found(cells, width, even, seed):
     places = np.r_[edge, rng.uniform(edge[0], edge[-1], 9)]
     inside = np.minimum(np.searchsorted(edge, places, side="right") - 1, cells - 1)
     padded = np.r_[-1.0, edge]
-    assert [lookups.find_cell(padded, 1, cells, x) - 1 for x in places] == inside.tolist()
+    assert [marginal_lookups.find_cell(padded, 1, cells, x) - 1 for x in places] == inside.tolist()
 
 
 def test_a_near_miss_is_seen():
@@ -175,7 +176,7 @@ def bare(tree, seed, slopes=True):
     value = without_hollow(tree, rng.integers(-20, 200, tree.size).astype(float))
     slope, unevenness = random_leaves(tree, seed)
     one = np.ones(tree.size)
-    return Estimates(tree, one.astype(int), one, value, one * 1.0, slope if slopes else None, unevenness)
+    return NodeEstimates(tree, one.astype(int), one, value, one * 1.0, slope if slopes else None, unevenness)
 
 
 def boxes_on_and_off_edges(tree, seed, count=8):

@@ -13,11 +13,11 @@ import shapely
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
 import veilmap as vm
-from test_answer import EVERY_METHOD, ROUNDING, publish, released, uniform_points
+from tests import naive
+from tests.unit.answers.test_answerer import EVERY_METHOD, ROUNDING, publish, released, uniform_points
+from veilmap.answers.zones import are_zones, checked_zones
 from veilmap.testing import fixed_entropy
-from veilmap.zones import are_zones, checked_zones
 
 SMALL = [("quad-opt", 3), ("best", None), ("kd-standard", 2), ("hilbert-r", 2), ("adaptive-grid", None)]
 PAPER = vm.Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)}, crs="EPSG:4326")

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import veilmap as vm
-from veilmap.auditing import checks, reading
-from veilmap.auditing.bound import Event, certify, choose
+from veilmap.auditing import adversary, output_checks
+from veilmap.auditing.epsilon_bound import Event, certify, choose
 from veilmap.auditing.neighbours import KnownRows, Neighbours, usual
 from veilmap.cli import app
+from veilmap.engines.tally import Grid
 from veilmap.kernels.counting import tally_grid
-from veilmap.questions import Grid
-from veilmap.structures import Gate
+from veilmap.structures import Gate, Structure
 from veilmap.testing import fixed_entropy
-from veilmap.tree import RegularTree
-from veilmap.vault.noise import discrete_laplace
+from veilmap.trees import RegularTree
+from veilmap.vault.mechanisms.laplace import discrete_laplace
 
 RUN = CliRunner()
 FEW = {"releases": 1200, "confidence": 0.95}
@@ -67,12 +67,16 @@ def test_a_sound_method_passes_and_the_bound_is_near(sound: vm.Audit) -> None:
 
 def test_noise_that_is_too_small_is_seen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the bound, and in the noise: also when it is small by a quarter, where the bound has nothing to say."""
-    monkeypatch.setattr("veilmap.vault.price.discrete_laplace", lambda e, n, keys: discrete_laplace(2 * e, n, keys))
+    monkeypatch.setattr(
+        "veilmap.vault.noise_models.discrete_laplace", lambda e, n, keys: discrete_laplace(2 * e, n, keys)
+    )
     found = audited("quad-baseline", 2)
     assert not found.within
     assert failed(found) == {"noise"}
     less = Fraction(13, 10)
-    monkeypatch.setattr("veilmap.vault.price.discrete_laplace", lambda e, n, keys: discrete_laplace(less * e, n, keys))
+    monkeypatch.setattr(
+        "veilmap.vault.noise_models.discrete_laplace", lambda e, n, keys: discrete_laplace(less * e, n, keys)
+    )
     found = audited("quad-baseline", "0.5")
     assert found.within
     assert failed(found) == {"noise"}
@@ -81,23 +85,25 @@ def test_noise_that_is_too_small_is_seen_twice(monkeypatch: pytest.MonkeyPatch) 
 
 def test_noise_that_was_hardly_drawn_is_not_said_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "% of all draws" in audited("quad-baseline", 2, releases=400).checks[0].found
-    monkeypatch.setattr(checks, "FEW_DRAWS", 10**6)
+    monkeypatch.setattr(output_checks, "FEW_DRAWS", 10**6)
     assert "not tested" in audited("quad-baseline", 2, releases=400).checks[0].found
 
 
 def test_estimates_off_their_grid_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilmap.estimate.sweeps.round_down", lambda *arrays: None)
+    monkeypatch.setattr("veilmap.estimate.pipeline.tree_sweeps.round_down", lambda *arrays: None)
     assert failed(audited("quad-post", 2, releases=400)) == {"estimates"}
 
 
 def test_a_release_that_holds_more_than_its_counts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     more = iter(range(10**6))
-    monkeypatch.setattr("veilmap.estimate.least_squares", lambda noisy: (np.full(noisy.tree.size, next(more)), None))
+    monkeypatch.setattr(
+        "veilmap.estimate.pipeline.least_squares", lambda noisy: (np.full(noisy.tree.size, next(more)), None)
+    )
     assert "release" in failed(audited("quad-post", 2, releases=400))
 
 
 @dataclass(frozen=True)
-class Tells:
+class Tells(Structure):
     """Splits the domain if something is dense; once, or in a build that does not hide what is."""
 
     height = None
@@ -114,7 +120,7 @@ class Tells:
 def test_a_tree_that_only_one_data_set_has_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     method = vm.Method(structure=Tells(), name="tells")
     assert audited(method, 2).passed
-    monkeypatch.setattr("veilmap.vault.gate.looks_dense", lambda counts, *rest: counts > 0)
+    monkeypatch.setattr("veilmap.vault.mechanisms.density_test.looks_dense", lambda counts, *rest: counts > 0)
     found = audited(method, 2)
     assert not found.within
     assert found.reading != "counts"
@@ -149,9 +155,9 @@ def test_the_fit_of_noise_accepts_its_law_and_refuses_a_near_one(gaussian: bool)
     laplace = draw.geometric(keep, 20_000) - draw.geometric(keep, 20_000)
     normal = np.rint(draw.normal(0, 6, 20_000)).astype(np.int64)  # at this width, as good as a discrete one
     noise, variance = (normal, 36 + 1 / 12) if gaussian else (laplace, 2 * np.exp(-0.5) / keep**2)
-    assert checks.goodness(noise, variance, gaussian) > 1e-6
-    assert checks.goodness(noise, 1.15 * variance, gaussian) < 1e-6
-    assert checks.goodness(noise, variance, not gaussian) < 1e-6
+    assert output_checks.goodness(noise, variance, gaussian) > 1e-6
+    assert output_checks.goodness(noise, 1.15 * variance, gaussian) < 1e-6
+    assert output_checks.goodness(noise, variance, not gaussian) < 1e-6
 
 
 # --- neighbours ---------------------------------------------------------------------------------------------------
@@ -185,7 +191,7 @@ def test_a_person_has_more_rows_than_count() -> None:
 
 
 def test_what_trees_say_is_learned_where_it_is_no_chance() -> None:
-    says = reading.learned([1] * 90 + [2] * 10 + [3], [1] * 30 + [2] * 70 + [4] * 4)
+    says = adversary.learned([1] * 90 + [2] * 10 + [3], [1] * 30 + [2] * 70 + [4] * 4)
     assert says[1] > 1
     assert says[2] < -1
     assert says[3] == says[4] == 0
@@ -196,11 +202,11 @@ def test_what_trees_say_is_learned_where_it_is_no_chance() -> None:
 REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "400 releases or more": (("quad-opt", 1), {"releases": 10}),
     "confidence": (("quad-opt", 1), {"confidence": 1.0}),
-    "yardstick": (("kd-pure", 1), {}),
+    "non-private baseline": (("kd-pure", 1), {}),
     "no method": (("quad", 1), {}),
     "epsilon must be": (("quad-opt", 0), {}),
     "give a delta": (("quad-opt", 1), {"noise": "discrete-gaussian"}),
-    "1 row or more": (("quad-opt", 1), {"max_rows_per_unit": 0}),
+    "max_rows_per_unit is a whole number": (("quad-opt", 1), {"max_rows_per_unit": 0}),
 }
 
 
@@ -239,7 +245,7 @@ def test_the_command_takes_files_and_code_and_fails_when_a_claim_does(
         done = RUN.invoke(app, ["audit", name, *few])
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)[0]["within"]
-    monkeypatch.setattr("veilmap.vault.price.discrete_laplace", lambda e, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr("veilmap.vault.noise_models.discrete_laplace", lambda e, n, keys: np.zeros(n, np.int64))
     done = RUN.invoke(app, ["audit", "mine.json", *few])
     assert done.exit_code == 1
     assert not json.loads(done.stdout)[0]["passed"]

@@ -91,13 +91,13 @@ def test_info_is_a_page_for_a_privacy_officer(run, released):
     for words in (
         "1-differentially private",
         "add or remove one unit",
-        "counts of level 6",
+        "noisy counts of level 6",
         "What it cannot do",
         DOMAIN[:4],
     ):
         assert words in " ".join(out.split())
     _, out, _ = run("info", released, "--format", "json")
-    assert json.loads(out)["privacy"]["ledger"][0]["what"] == "counts of level 0"
+    assert json.loads(out)["privacy"]["ledger"][0]["what"] == "noisy counts of level 0"
     _, out, _ = run("info", released, "--format", "csv")
     assert sum(float(row["epsilon"]) for row in csv.DictReader(io.StringIO(out))) == pytest.approx(1)
 
@@ -109,7 +109,7 @@ def test_the_default_is_best_and_info_tells_what_it_does(run, trips, tmp_path):
     assert made.method["name"] == "best"
     status, said, _ = run("info", out)
     assert status == 0
-    assert "counts of nodes, each at its own price" in " ".join(said.split())
+    assert "noisy node counts" in " ".join(said.split())
     assert "density may rise or fall inside a leaf" in said
     assert "whole numbers" not in said
     made.integers().save(whole)
@@ -200,13 +200,13 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height"
         ({"--noise": "gauss"}, "is discrete-laplace or discrete-gaussian, got 'gauss'"),
         ({"--sample": "0.1"}, "quad-opt has no sample to set: leave it out"),
         ({"--sample": "2", "--method": "kd-standard"}, "rate of a sample is a number above 0, up to 1, got '2'"),
-        ({"--method": "kd-pure"}, "kd-pure is a yardstick"),
-        ({"--method": "kd-true"}, "kd-true is a yardstick"),
+        ({"--method": "kd-pure"}, "kd-pure is a non-private baseline"),
+        ({"--method": "kd-true"}, "kd-true is a non-private baseline"),
         ({"--method": "privtree"}, "privtree has no height to set: leave it out"),
         ({"--method": "hilbert-r", "--domain": "lon=-125:-103"}, "2 or more axes"),
         ({"--unit": "id"}, "unit= and max_rows_per_unit= together: give both or none"),
         ({"--max-rows-per-unit": "3"}, "unit= and max_rows_per_unit= together: give both or none"),
-        ({"--unit": "id", "--max-rows-per-unit": "0"}, "1 to 1000000 rows, got max_rows_per_unit=0"),
+        ({"--unit": "id", "--max-rows-per-unit": "0"}, "max_rows_per_unit is a whole number from 1 to 1000000, got 0"),
         ({"--unit": "person", "--max-rows-per-unit": "3"}, "person"),
         ({"INPUT": "missing.csv"}, "missing.csv"),
         ({"INPUT": "."}, "folder"),
@@ -385,7 +385,7 @@ def test_the_progress_bar_is_a_part_of_the_whole_and_only_on_terminals(tmp_path)
     """Under a pseudo-terminal, a slow job shows a bar; what it shows is a percentage."""
     script = tmp_path / "slow.py"
     script.write_text(
-        "import time\nfrom veilmap.cli.show import progress\n"
+        "import time\nfrom veilmap.cli._output import progress\n"
         "with progress('Counting', 10**7) as tell:\n"
         "    for k in range(50):\n        tell(k % 25 / 25)\n        time.sleep(0.06)\n"
     )

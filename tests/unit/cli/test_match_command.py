@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from test_match import PEOPLE, people
-from veilmap.cli import matching
+from tests.unit.matching.test_match import PEOPLE, people
+from veilmap.cli import match
 from veilmap.errors import BadInput
 from veilmap.matching.blocks import Side, leaves_only, open_side
-from veilmap.matching.found import Match, match_sides
+from veilmap.matching.local_match import Match, match_sides
 from veilmap.matching.rule import Rule
 
 DOMAIN = "age=17:90,hours=1:99"
@@ -42,7 +42,7 @@ def run(run):
 @pytest.fixture(autouse=True)
 def speed(monkeypatch):
     """Nobody waits for the measurement here, nor needs the secure library for it."""
-    monkeypatch.setattr("veilmap.matching.parties.measure_speed", lambda rule, seconds=1.0: (2000.0, 500.0))
+    monkeypatch.setattr("veilmap.matching.protocol.measure_speed", lambda rule, seconds=1.0: (2000.0, 500.0))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def matches(monkeypatch):
         seen.append(match_sides(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr("veilmap.matching.found.match_sides", keep)
+    monkeypatch.setattr("veilmap.matching.local_match.match_sides", keep)
     return seen
 
 
@@ -65,7 +65,7 @@ def closed(monkeypatch):
     def never(*_, **__):
         raise AssertionError("went to the door")
 
-    monkeypatch.setattr(matching, "_met", never)
+    monkeypatch.setattr(match, "_met", never)
 
 
 def write_people(path: Path, points: np.ndarray) -> Path:
@@ -123,7 +123,7 @@ def test_the_work_is_counted_without_the_secure_step(run, files, matches, output
 
 def test_the_secure_step_writes_the_matches_and_keeps_what_crossed(run, files, matches, tmp_path):
     pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
-    from test_parties import frames_of
+    from tests.unit.matching.test_protocol import frames_of
 
     out, plot, book = tmp_path / "pairs.csv", tmp_path / "saved.png", tmp_path / "crossed.bin"
     words = ("--epsilon", "50", "--height", "2", "-o", out, "--plot", plot, "--transcript", book)
@@ -175,7 +175,7 @@ def test_an_axis_too_wide_for_the_secure_step_is_refused_up_front(run, files, tm
     def never(*_):
         raise AssertionError("compared all the same")
 
-    monkeypatch.setattr("veilmap.matching.parties.compare_both", never)
+    monkeypatch.setattr("veilmap.matching.protocol.compare_both", never)
     status, out, err = run(*files, *WIDE, "-o", tmp_path / "pairs.csv", "--transcript", tmp_path / "crossed.bin")
     assert (status, out) == (2, "")
     assert TOO_WIDE in err
@@ -355,7 +355,7 @@ def test_a_port_in_use_is_named(run, files, tmp_path):
 
 
 def test_nobody_at_the_other_end_is_named(run, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(matching, "SECONDS_TO_MEET", 0.3)
+    monkeypatch.setattr(match, "SECONDS_TO_MEET", 0.3)
     place = f"127.0.0.1:{free_port()}"
     status, out, err = run(files[0], *USUAL, "--epsilon", "1", "--connect", place, "-o", tmp_path / "new.csv")
     assert status == 2
@@ -383,7 +383,7 @@ ALONE = (*USUAL, "--epsilon", "5", "--method", "quad-baseline", "--height", "1")
 
 def usual_side(epsilon: float = 5, height: int = 1) -> tuple[Side, Rule]:
     """The other party of those who say what is usual."""
-    rule = matching._rule(USUAL[1], DOMAIN, None, "0.01")
+    rule = match._rule(USUAL[1], DOMAIN, None, "0.01")
     return open_side(people(20, 1), rule, epsilon, leaves_only("quad-baseline", height, rule, epsilon, None)), rule
 
 
@@ -432,8 +432,8 @@ def reach(port: int) -> socket.socket:
 def test_a_second_try_uses_the_release_of_the_first(beside, files, tmp_path, listening):
     """It is kept before anything crosses, and what crosses then is the very same."""
     pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
-    from test_parties import frames_of
-    from veilmap.matching.parties import RELEASE, Wire, meet
+    from tests.unit.matching.test_protocol import frames_of
+    from veilmap.matching.protocol import RELEASE, Wire, meet
 
     kept, side, rule = tmp_path / "kept.parquet", *usual_side(0.1, 2)
     crossed: list[bytes] = []
@@ -503,7 +503,7 @@ def test_the_release_and_the_matches_are_different_files(run, files, closed, tmp
 
 def test_the_right_party_writes_its_tickets_before_it_answers(beside, files, tmp_path):
     """Or a left party that goes with its matches would leave nobody who can read them."""
-    from veilmap.matching.parties import Wire, meet
+    from veilmap.matching.protocol import Wire, meet
 
     (side, rule), out = usual_side(), tmp_path / "tickets.csv"
 
@@ -528,7 +528,7 @@ def test_the_right_party_writes_its_tickets_before_it_answers(beside, files, tmp
     ],
 )
 def test_parties_who_typed_something_else_are_told_what(beside, files, tmp_path, changed, what):
-    from veilmap.matching.parties import Wire, meet
+    from veilmap.matching.protocol import Wire, meet
 
     (side, rule), sentence = usual_side(), f"The parties do not agree on the {what}: give both the same."
 
@@ -544,7 +544,7 @@ def test_parties_who_typed_something_else_are_told_what(beside, files, tmp_path,
 
 @pytest.mark.parametrize("listening", [True, False])
 def test_a_stranger_who_says_nothing_is_given_up(beside, files, tmp_path, monkeypatch, listening):
-    monkeypatch.setattr(matching, "SECONDS_TO_MEET", 0.5)
+    monkeypatch.setattr(match, "SECONDS_TO_MEET", 0.5)
 
     def part(stream: socket.socket) -> None:
         while stream.recv(1 << 16):
@@ -558,7 +558,7 @@ def test_a_stranger_who_says_nothing_is_given_up(beside, files, tmp_path, monkey
 
 @pytest.mark.parametrize("listening", [True, False])
 def test_a_party_that_falls_silent_after_the_meeting_is_given_up(beside, files, tmp_path, monkeypatch, listening):
-    from veilmap.matching.parties import Wire, meet
+    from veilmap.matching.protocol import Wire, meet
 
     monkeypatch.setattr("veilmap.matching.agreement.SECONDS_TO_THINK", 0.5)
     monkeypatch.setattr("veilmap.matching.agreement.MULTIPLICATIONS", 0)
@@ -608,7 +608,7 @@ def test_files_of_two_parties_at_one_desk_are_for_their_owner_only(run, files, t
 @pytest.mark.parametrize("listening", [True, False])
 def test_files_of_one_party_are_for_its_owner_only(beside, files, tmp_path, usual_umask, listening):
     pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
-    from test_parties import be_left, be_right
+    from tests.unit.matching.test_protocol import be_left, be_right
 
     side, rule = usual_side()
     names = ("-o", tmp_path / "new.csv", "--transcript", tmp_path / "new.bin", "--release", tmp_path / "new.parquet")
@@ -653,7 +653,7 @@ def finish(*both: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
 
 def test_two_processes_find_the_matches_and_only_tickets_cross(files, tmp_path):
     pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
-    from test_parties import frames_of
+    from tests.unit.matching.test_protocol import frames_of
 
     place = f"127.0.0.1:{free_port()}"
     outs, books = [[tmp_path / f"{side}.{end}" for side in "LR"] for end in ("csv", "bin")]

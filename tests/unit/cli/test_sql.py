@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import veilmap as vm
-from veilmap.cli.sql import sql_points
+from veilmap.cli._sql import sql_points
 from veilmap.testing import fixed_entropy
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -206,7 +206,7 @@ def test_postgres_is_asked_through_the_same_door(asked, postgres):
 def test_one_row_of_postgres_more_changes_one_row(postgres):
     from adbc_driver_postgresql import dbapi
 
-    from test_readers import FIRST_ID, HOSTILE, PEOPLE, Record, as_table, assert_one_unit_apart, units_of
+    from tests.privacy.test_readers import FIRST_ID, HOSTILE, PEOPLE, Record, as_table, assert_one_unit_apart, units_of
 
     def read(records):
         with dbapi.connect(postgres) as connection, connection.cursor() as cursor:

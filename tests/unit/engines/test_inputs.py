@@ -23,15 +23,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import naive
 import veilmap
+from tests import naive
 from veilmap.domain import Domain
 from veilmap.engines import batches, open_points
+from veilmap.engines.csv import _numbers
 from veilmap.engines.geometry import coordinates, crs_label
-from veilmap.engines.text import _numbers
+from veilmap.engines.tally import Grid
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.kernels.reading import read_points
-from veilmap.questions import Grid
+from veilmap.kernels.parsing import read_points
 
 FLAT = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
 SOLID = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0), "age": (0.0, 100.0)})
@@ -320,8 +320,8 @@ class TestSamePointsSameCounts:
     def test_rows_come_in_many_pieces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         points = np.random.default_rng(3).uniform([-11, -1, 0], [21, 8, 1], (20_000, 3))
         monkeypatch.setattr("veilmap.engines.parquet.PIECE_BYTES", 8 * 2 * 999)
-        monkeypatch.setattr("veilmap.engines.text.BLOCK_BYTES", 1 << 14)
-        monkeypatch.setattr("veilmap.questions.ROWS_AT_ONCE", 100)
+        monkeypatch.setattr("veilmap.engines.csv.BLOCK_BYTES", 1 << 14)
+        monkeypatch.setattr("veilmap.engines.tally.ROWS_AT_ONCE", 100)
         monkeypatch.setattr(batches, "ROWS_A_SUM", 1500)
         inside = points[((points[:, :2] >= FLAT.lo) & (points[:, :2] <= FLAT.hi)).all(axis=1), :2]
         boxes = np.floor((inside - FLAT.lo) / (FLAT.hi - FLAT.lo) * PARTS).astype(int)
@@ -924,7 +924,7 @@ class TestDiscretion:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(batches, "SECONDS_A_REPORT", 1e-4)
-        monkeypatch.setattr("veilmap.engines.text.BLOCK_BYTES", 1 << 12)
+        monkeypatch.setattr("veilmap.engines.csv.BLOCK_BYTES", 1 << 12)
         many = np.tile(POINTS, (20, 1))
         paths = [
             write_csv(tmp_path / "a.csv", many),

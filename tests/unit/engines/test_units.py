@@ -21,7 +21,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test_inputs import FLAT, POINTS, SECRET, SOLID, geo_metadata, geoframe, naive_cells, told, wkb_column, write_layer
+from tests.unit.engines.test_inputs import (
+    FLAT,
+    POINTS,
+    SECRET,
+    SOLID,
+    geo_metadata,
+    geoframe,
+    naive_cells,
+    told,
+    wkb_column,
+    write_layer,
+)
 from veilmap.domain import Domain
 from veilmap.engines import batches, open_points
 from veilmap.engines.units import encode, id_type, read_ids, shared_type
@@ -236,7 +247,7 @@ class TestEveryInput:
             np.testing.assert_array_equal(np.stack(cells, axis=1), naive_cells(POINTS, SOLID))
 
     def test_counts_do_not_look_at_the_unit(self, tmp_path: Path) -> None:
-        from test_inputs import grid_of, naive_count
+        from tests.unit.engines.test_inputs import grid_of, naive_count
 
         for points, unit in ((POINTS, IDS), (table(), "who"), (write_csv(tmp_path / "a.csv"), "who")):
             counts = open_points(points, SOLID, unit).tally(SOLID, grid_of(SOLID), lambda part: None)
@@ -307,7 +318,7 @@ class TestPieces:
         ids = [f"p{n}" for n in numbers]
         monkeypatch.setattr("os.cpu_count", lambda: 6)
         monkeypatch.setattr("veilmap.engines.parquet.PIECE_BYTES", 8 * 3 * 99)
-        monkeypatch.setattr("veilmap.engines.text.BLOCK_BYTES", 1 << 13)
+        monkeypatch.setattr("veilmap.engines.csv.BLOCK_BYTES", 1 << 13)
         cells = naive_cells(points[:, :2]).tolist()
         inside = ((points[:, :2] >= FLAT.lo) & (points[:, :2] <= FLAT.hi)).all(axis=1)
         expected = [tuple(row) for row in cells]

@@ -14,24 +14,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import naive
 import veilmap as vm
-from veilmap import BadInput, Estimate, Method, Noise, Quadtree
+from tests import naive
+from veilmap import BadInput, Method, Noise, PostProcessing, Quadtree
 from veilmap.cli import app
-from veilmap.curve import CurveTree
-from veilmap.estimate import QUANTUM, Near, estimate, least_squares, shrink
-from veilmap.estimate.shrink import EDGES
-from veilmap.estimate.whole import nonnegative_estimates
-from veilmap.kernels import estimates as kernel
+from veilmap.estimate.adjacency import Adjacency
+from veilmap.estimate.least_squares import least_squares
+from veilmap.estimate.nonnegative import nonnegative_estimates
+from veilmap.estimate.pipeline import QUANTUM, estimate
+from veilmap.estimate.shrink import EDGES, shrink
 from veilmap.kernels import neighbours
-from veilmap.method import METHODS
+from veilmap.kernels import post_processing as kernel
+from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree
+from veilmap.trees import CurveTree, CutTree, RegularTree
 from veilmap.vault import NoisyTree
 
 SEEDS = st.integers(0, 2**32 - 1)
 AXES = st.sampled_from([1, 2, 3])
-KINDS = pytest.mark.parametrize("kind", [e for e in Estimate if e is not Estimate.NOISY_COUNTS])
+KINDS = pytest.mark.parametrize("kind", [e for e in PostProcessing if e is not PostProcessing.NOISY_COUNTS])
 
 
 def random_tree(axes, seed, side=16, levels=4, most=3):
@@ -114,7 +115,7 @@ def slow_neighbours(tree, larger):
 @given(AXES, SEEDS, st.sampled_from([4, 16, 64]))
 def test_neighbours_are_found_where_a_walk_from_the_root_finds_them(axes, seed, side):
     tree = random_tree(axes, seed, side, levels=4 if axes < 3 else 2)
-    near = Near.of(tree)
+    near = Adjacency.of(tree)
     for (leaf, which), node in slow_neighbours(tree, 2 ** (axes / 2)).items():
         assert near.nodes[leaf, which] == node, (leaf, which)
 
@@ -123,14 +124,14 @@ def test_neighbours_of_siblings_that_are_no_grid_are_found_by_trying_all():
     lo = np.array([[0, 0], [0, 0], [2, 0], [1, 3], [0, 1], [1, 1]])  # four around one: a pinwheel
     hi = np.array([[4, 4], [2, 1], [4, 3], [4, 4], [1, 4], [2, 3]])
     tree = CutTree(lo, hi, np.array([5, 0, 0, 0, 0, 0]), (0, 1, 6))
-    near = Near.of(tree)
+    near = Adjacency.of(tree)
     for (leaf, which), node in slow_neighbours(tree, 2.0).items():
         assert near.nodes[leaf, which] == node
 
 
 def test_neighbours_of_a_regular_tree_are_those_of_its_grid():
     tree = RegularTree(16, 2, ((2, 2), (2, 2), (2, 2)))
-    near, newest = Near.of(tree), tree.level(3)
+    near, newest = Adjacency.of(tree), tree.level(3)
     at = {tuple(box): v for v, box in enumerate(tree.lo[newest].tolist(), newest.start)}
     for (x, y), v in at.items():
         beside = [(x - 2, y), (x + 2, y), (x, y - 2), (x, y + 2)]
@@ -139,8 +140,8 @@ def test_neighbours_of_a_regular_tree_are_those_of_its_grid():
 
 def test_neighbours_along_a_curve_are_those_along_the_curve():
     keys = CutTree.root(64, 1).split(np.array([[4]])).split(np.array([[4], [0], [2], [0]]))
-    near = Near.of(CurveTree(keys, 2, 3, 5))
-    assert np.array_equal(near.nodes, Near.of(keys).nodes)
+    near = Adjacency.of(CurveTree(keys, 2, 3, 5))
+    assert np.array_equal(near.nodes, Adjacency.of(keys).nodes)
     assert near.nodes.shape == (keys.size, 2)
 
 
@@ -219,7 +220,7 @@ def large_tree(seed, axes=2):
 @pytest.mark.parametrize("seed", range(4))
 def test_shrinkage_is_what_the_slow_twin_says(axes, seed):
     noisy = noisy_counts(large_tree(seed, axes), seed)
-    near = Near.of(noisy.tree)
+    near = Adjacency.of(noisy.tree)
     got, slow, plain = shrunk(noisy, near), slow_shrink(noisy, near), least_squares(noisy)[0]
     change = np.abs(slow - plain).max()
     assert change > 5
@@ -229,7 +230,7 @@ def test_shrinkage_is_what_the_slow_twin_says(axes, seed):
 @given(AXES, SEEDS, st.sampled_from([0.5, 3.0, 30.0]))
 def test_shrinkage_keeps_the_totals_of_siblings_and_touches_leaves_only(axes, seed, size):
     noisy = noisy_counts(large_tree(seed, axes), seed, size)
-    tree, near = noisy.tree, Near.of(noisy.tree)
+    tree, near = noisy.tree, Adjacency.of(noisy.tree)
     plain, got = least_squares(noisy)[0], shrunk(noisy, near)
     below = np.bincount(tree.parent[1:], got[1:], tree.size)
     assert below[~tree.is_leaf] == pytest.approx(got[~tree.is_leaf], rel=1e-9, abs=1e-6)
@@ -244,17 +245,17 @@ def test_leaves_that_are_known_or_hold_no_cells_stay_as_they_are():
     tree = CutTree.root(2**10, 1).split(np.array([[200]]))
     tree = tree.cut(0, tree.lo[tree.level(1), 0])  # every first half is without cells
     noisy = noisy_counts(tree, 1)
-    plain, got = least_squares(noisy)[0], shrunk(noisy, Near.of(tree))
+    plain, got = least_squares(noisy)[0], shrunk(noisy, Adjacency.of(tree))
     hollow = np.any(tree.lo == tree.hi, axis=1)
     assert np.array_equal(got[hollow], np.zeros(200))
     known = replace(noisy, noise_variance=np.zeros(tree.size))
-    assert np.array_equal(shrunk(known, Near.of(tree)), least_squares(known)[0])
+    assert np.array_equal(shrunk(known, Adjacency.of(tree)), least_squares(known)[0])
     assert got[tree.node_level == 2] == pytest.approx(plain[tree.node_level == 2])  # alone among its siblings
 
 
 def test_few_leaves_teach_nothing():
     noisy = noisy_counts(RegularTree(8, 2, ((7, 7),)), 1)
-    assert np.array_equal(shrunk(noisy, Near.of(noisy.tree)), least_squares(noisy)[0])
+    assert np.array_equal(shrunk(noisy, Adjacency.of(noisy.tree)), least_squares(noisy)[0])
 
 
 @pytest.mark.parametrize("normal", [False, True])
@@ -329,21 +330,21 @@ def test_children_that_are_known_stay_and_the_others_give_way():
 @given(AXES, SEEDS)
 def test_non_negative_counts_are_consistent_and_stay_when_done_again(axes, seed):
     noisy = noisy_counts(random_tree(axes, seed), seed, 20.0)
-    got = published(noisy, Estimate.NONNEGATIVE)
+    got = published(noisy, PostProcessing.NONNEGATIVE)
     assert got.estimate.min() >= 0
     assert adds_up(noisy.tree, got.estimate)
     assert np.array_equal(got.estimate / QUANTUM, np.rint(got.estimate / QUANTUM))
     again = got.estimate.copy()
     kernel.project_down(noisy.tree.first_child, again, got.subtree_variance)
     assert np.array_equal(again, got.estimate)
-    plain = published(noisy, Estimate.LEAST_SQUARES).estimate
+    plain = published(noisy, PostProcessing.LEAST_SQUARES).estimate
     if plain.min() >= 0:
         assert np.abs(got.estimate - plain).max() < 4 * QUANTUM
 
 
 def test_clipping_alone_does_not_add_up():
     noisy = noisy_counts(large_tree(1), 1)
-    plain = published(noisy, Estimate.LEAST_SQUARES).estimate
+    plain = published(noisy, PostProcessing.LEAST_SQUARES).estimate
     assert adds_up(noisy.tree, plain)
     assert not adds_up(noisy.tree, np.maximum(plain, 0))
 
@@ -465,7 +466,7 @@ def test_an_estimate_goes_with_any_method(name, estimate):
     assert made.consistent == (estimate != "noisy-counts")
     if made.consistent:
         assert adds_up(made.estimates.tree, made.estimates.estimate)
-    assert vm.release(towns(3000), SPACE, 0.5, name, estimate=Estimate(estimate)).method == made.method
+    assert vm.release(towns(3000), SPACE, 0.5, name, estimate=PostProcessing(estimate)).method == made.method
 
 
 @pytest.mark.parametrize("estimate", ["shrinkage", "", 3, None.__class__, ["shrink"]])
@@ -500,9 +501,9 @@ def test_the_command_line_takes_an_estimate(tmp_path):
 
 
 def test_slopes_are_of_consistent_boxes():
-    with pytest.raises(BadInput, match="Slopes come from consistent estimates"):
-        Method(structure=Quadtree(), estimate=Estimate.NOISY_COUNTS, slopes=True)
-    with pytest.raises(BadInput, match="no sides to slope to"):
+    with pytest.raises(BadInput, match="Slopes need consistent estimates"):
+        Method(structure=Quadtree(), estimate=PostProcessing.NOISY_COUNTS, slopes=True)
+    with pytest.raises(BadInput, match="Leaves along a Hilbert curve cannot have slopes"):
         Method(structure=vm.HilbertR(), slopes=True)
     with pytest.raises(BadInput, match="True or False, got 1"):
         Method(structure=Quadtree(), slopes=1)
@@ -514,7 +515,7 @@ def test_slopes_are_of_consistent_boxes():
 
 def test_estimates_of_the_paper_are_what_they_were():
     for name in ("quad-opt", "quad-post", "kd-standard", "kd-hybrid"):
-        assert METHODS[name].estimate is Estimate.LEAST_SQUARES
+        assert METHODS[name].estimate is PostProcessing.LEAST_SQUARES
         assert not METHODS[name].slopes
 
 
@@ -541,18 +542,18 @@ def box_errors(points, kind, seeds, height=6, side=3, noise=Noise.DISCRETE_LAPLA
 
 def gains(points, kind, seeds=4, **how):
     """Whether an estimate is better than least squares by more than a tenth."""
-    return box_errors(points, kind, seeds, **how) < 0.9 * box_errors(points, Estimate.LEAST_SQUARES, seeds, **how)
+    return box_errors(points, kind, seeds, **how) < 0.9 * box_errors(points, PostProcessing.LEAST_SQUARES, seeds, **how)
 
 
 def test_shrinkage_pays_where_much_is_empty_and_does_no_harm_elsewhere():
     sparse, full = towns(20_000), np.random.default_rng(2).random((200_000, 2))
-    assert gains(sparse, Estimate.SHRINK)
-    assert gains(sparse, Estimate.SHRINK, noise=Noise.DISCRETE_GAUSSIAN)
-    assert not gains(full, Estimate.SHRINK)  # the near miss: no leaf is empty
-    assert box_errors(full, Estimate.SHRINK, 2) < 1.02 * box_errors(full, Estimate.LEAST_SQUARES, 2)
+    assert gains(sparse, PostProcessing.SHRINK)
+    assert gains(sparse, PostProcessing.SHRINK, noise=Noise.DISCRETE_GAUSSIAN)
+    assert not gains(full, PostProcessing.SHRINK)  # the near miss: no leaf is empty
+    assert box_errors(full, PostProcessing.SHRINK, 2) < 1.02 * box_errors(full, PostProcessing.LEAST_SQUARES, 2)
 
 
 def test_non_negative_counts_pay_in_small_boxes_of_a_sparse_quadtree():
     sparse, full = towns(20_000), np.random.default_rng(2).random((200_000, 2))
-    assert gains(sparse, Estimate.NONNEGATIVE)
-    assert not gains(full, Estimate.NONNEGATIVE)
+    assert gains(sparse, PostProcessing.NONNEGATIVE)
+    assert not gains(full, PostProcessing.NONNEGATIVE)

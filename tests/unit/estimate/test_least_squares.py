@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
-from test_kernels import ends_on_and_off_the_lines, random_measurements, random_queries
-from veilmap import Domain, Estimate, Method, Quadtree
-from veilmap.answer import Answerer
-from veilmap.estimate import QUANTUM, estimate, standard_errors
-from veilmap.tree import RegularTree
+from tests import naive
+from tests.unit.kernels.test_kernels import ends_on_and_off_the_lines, random_measurements, random_queries
+from veilmap import Domain, Method, PostProcessing, Quadtree
+from veilmap.answers.answerer import Answerer
+from veilmap.estimate.least_squares import standard_errors
+from veilmap.estimate.pipeline import QUANTUM, estimate
+from veilmap.trees import RegularTree
 from veilmap.vault import NoisyTree
 
 HEIGHTS = {1: 4, 2: 2, 3: 1}
 AXES = st.sampled_from(sorted(HEIGHTS))
 SEEDS = st.integers(0, 2**32 - 1)
 THRESHOLDS = st.sampled_from([-1e9, -30.0, 0, 30.0, 1e9])
-EVERY = pytest.mark.parametrize("kind", Estimate)
+EVERY = pytest.mark.parametrize("kind", PostProcessing)
 
 
 def noisy_tree(axes, seed):
@@ -43,7 +44,7 @@ def answers(nodes, consistent, axes, seed):
 @given(AXES, SEEDS)
 def test_published_least_squares_add_up_exactly_and_are_the_dense_ones(axes, seed):
     noisy = noisy_tree(axes, seed)
-    got, tree = published(noisy, Estimate.LEAST_SQUARES).estimate, noisy.tree
+    got, tree = published(noisy, PostProcessing.LEAST_SQUARES).estimate, noisy.tree
     dense = naive.least_squares(tree.first_child, noisy.noisy_count, noisy.noise_variance)
     assert np.abs(got - dense).max() <= 1.5 * QUANTUM + 1e-6
     for v in np.flatnonzero(~tree.is_leaf):
@@ -54,7 +55,7 @@ def test_published_least_squares_add_up_exactly_and_are_the_dense_ones(axes, see
 def test_noisy_counts_are_published_as_they_are_and_unmeasured_nodes_have_none(axes, seed):
     noisy = noisy_tree(axes, seed)
     measured = np.isfinite(noisy.noise_variance)
-    got = published(noisy, Estimate.NOISY_COUNTS).estimate
+    got = published(noisy, PostProcessing.NOISY_COUNTS).estimate
     assert np.array_equal(got, np.where(measured, noisy.noisy_count, np.nan), equal_nan=True)
 
 
@@ -77,7 +78,7 @@ def test_pruning_drops_exactly_what_lies_below_a_node_under_the_threshold(kind, 
 @given(AXES, SEEDS, THRESHOLDS)
 def test_a_pruned_consistent_tree_answers_from_its_leaves_with_the_dense_variance(axes, seed, below):
     noisy = noisy_tree(axes, seed)
-    full, pruned = published(noisy, Estimate.LEAST_SQUARES), published(noisy, Estimate.LEAST_SQUARES, below)
+    full, pruned = published(noisy, PostProcessing.LEAST_SQUARES), published(noisy, PostProcessing.LEAST_SQUARES, below)
     boxes = [tuple(box) for box in np.hstack([full.tree.lo, full.tree.hi])]
     leaves = [boxes.index(tuple(b)) for b in np.hstack([pruned.tree.lo, pruned.tree.hi])[pruned.tree.is_leaf]]
     covariance = naive.covariance(full.tree.first_child, full.noise_variance)[np.ix_(leaves, leaves)]
@@ -90,7 +91,7 @@ def test_a_pruned_consistent_tree_answers_from_its_leaves_with_the_dense_varianc
 
 @given(AXES, SEEDS, THRESHOLDS)
 def test_a_pruned_inconsistent_tree_answers_by_the_canonical_range_query(axes, seed, below):
-    pruned = published(noisy_tree(axes, seed), Estimate.NOISY_COUNTS, below)
+    pruned = published(noisy_tree(axes, seed), PostProcessing.NOISY_COUNTS, below)
     queries, got = answers(pruned, False, axes, seed)
     for q, query in enumerate(queries):
         total, variance = naive.range_query(pruned.tree, pruned.estimate, pruned.noise_variance, query)
@@ -110,6 +111,6 @@ def test_a_threshold_above_everything_leaves_the_root_alone(kind):
 def test_standard_errors_of_nodes_are_the_dense_ones(axes, seed):
     noisy = noisy_tree(axes, seed)
     dense = np.diag(naive.covariance(noisy.tree.first_child, noisy.noise_variance))
-    assert standard_errors(published(noisy, Estimate.LEAST_SQUARES), True) ** 2 == pytest.approx(dense, rel=1e-6)
-    counts = published(noisy, Estimate.NOISY_COUNTS)
+    assert standard_errors(published(noisy, PostProcessing.LEAST_SQUARES), True) ** 2 == pytest.approx(dense, rel=1e-6)
+    counts = published(noisy, PostProcessing.NOISY_COUNTS)
     assert np.array_equal(standard_errors(counts, False), np.sqrt(noisy.noise_variance))

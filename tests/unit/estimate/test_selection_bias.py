@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilmap.estimate import least_squares
-from veilmap.estimate.fair import SURE, fair_counts
-from veilmap.tree import CutTree, Tree
+from veilmap.estimate.least_squares import least_squares
+from veilmap.estimate.selection_bias import SURE, unbiased_counts
+from veilmap.trees import CutTree, Tree
 from veilmap.vault import NoisyTree
 
 BOXES, ROWS, WIDE, NARROW = 5000, 4, 8.0, 2.0  # rows of each box; the scales of noise above and below
@@ -32,7 +32,7 @@ def decided(seed: int, chosen_by_noise: bool) -> NoisyTree:
 
 def off_by(noisy: NoisyTree, fair: bool) -> float:
     """How many standard errors the total is away from the truth."""
-    counts = fair_counts(noisy.tree, noisy.noisy_count, noisy.noise_variance) if fair else None
+    counts = unbiased_counts(noisy.tree, noisy.noisy_count, noisy.noise_variance) if fair else None
     estimate, variance = least_squares(noisy, counts)
     return float((estimate[0] - BOXES * ROWS) / np.sqrt(variance[0]))
 
@@ -48,7 +48,7 @@ def test_a_total_of_boxes_that_noise_chose_is_set_right(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_where_noise_chose_nothing_counts_stay_as_they_are(seed: int) -> None:
     noisy = decided(seed, chosen_by_noise=False)
-    changed = fair_counts(noisy.tree, noisy.noisy_count, noisy.noise_variance) - noisy.noisy_count
+    changed = unbiased_counts(noisy.tree, noisy.noisy_count, noisy.noise_variance) - noisy.noisy_count
     assert np.abs(changed).max() < 0.1 * WIDE  # a bias of 4 standard errors is as good as never there
     assert abs(off_by(noisy, fair=True)) < 6
 
@@ -86,4 +86,4 @@ def test_fair_counts_are_those_of_the_slow_twin(seed: int, axes: int) -> None:
     noisy = rng.integers(-60, 200, tree.size)
     variance = np.where(rng.random(tree.size) < 0.1, np.inf, rng.uniform(1, 9, tree.size))
     expected = naive_fair(tree, noisy.tolist(), variance.tolist())
-    assert fair_counts(tree, noisy, variance) == pytest.approx(np.array(expected))
+    assert unbiased_counts(tree, noisy, variance) == pytest.approx(np.array(expected))

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilmap as vm
-from test_estimators import SPACE, large_tree, noisy_counts, published, random_tree, towns
-from veilmap import Estimate, Method
-from veilmap.estimate import Estimates, Near, slopes
-from veilmap.estimate.slopes import SIGNIFICANT, STEEPER, gentle
-from veilmap.method import METHODS
+from tests.unit.estimate.test_estimators import SPACE, large_tree, noisy_counts, published, random_tree, towns
+from veilmap import Method, PostProcessing
+from veilmap.estimate.adjacency import Adjacency
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.slopes import SIGNIFICANT, STEEPER, gentle, slopes
+from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree
+from veilmap.trees import CutTree, RegularTree
 
 SEEDS = st.integers(0, 2**32 - 1)
 AXES = st.sampled_from([1, 2, 3])
@@ -61,8 +62,8 @@ def slow_slopes(nodes, near):
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(3))
 def test_slopes_are_what_the_slow_twin_says(axes, seed):
-    nodes = published(noisy_counts(large_tree(seed, axes), seed), Estimate.LEAST_SQUARES)
-    got, slow = slopes(nodes), slow_slopes(nodes, Near.of(nodes.tree))
+    nodes = published(noisy_counts(large_tree(seed, axes), seed), PostProcessing.LEAST_SQUARES)
+    got, slow = slopes(nodes), slow_slopes(nodes, Adjacency.of(nodes.tree))
     assert np.any(got)
     assert got == pytest.approx(slow, rel=ROUNDED, abs=1e-9)
     assert got != pytest.approx(slow * 1.01, rel=ROUNDED, abs=1e-9)
@@ -70,11 +71,11 @@ def test_slopes_are_what_the_slow_twin_says(axes, seed):
 
 @given(AXES, SEEDS)
 def test_slopes_of_any_tree_are_what_the_slow_twin_says(axes, seed):
-    nodes = published(noisy_counts(random_tree(axes, seed), seed), Estimate.SHRINK)
-    assert slopes(nodes) == pytest.approx(slow_slopes(nodes, Near.of(nodes.tree)), rel=ROUNDED, abs=1e-9)
+    nodes = published(noisy_counts(random_tree(axes, seed), seed), PostProcessing.SHRINK)
+    assert slopes(nodes) == pytest.approx(slow_slopes(nodes, Adjacency.of(nodes.tree)), rel=ROUNDED, abs=1e-9)
 
 
-@given(AXES, SEEDS, st.sampled_from(list(Estimate)[1:]))
+@given(AXES, SEEDS, st.sampled_from(list(PostProcessing)[1:]))
 def test_density_is_0_or_more_in_every_leaf_and_leaves_keep_their_totals(axes, seed, kind):
     noisy = noisy_counts(random_tree(axes, seed), seed, 10.0)
     flat, nodes = published(noisy, kind), published(noisy, kind, slopes=True)
@@ -88,7 +89,7 @@ def test_density_is_0_or_more_in_every_leaf_and_leaves_keep_their_totals(axes, s
 @given(SEEDS)
 def test_slopes_follow_pruning(seed):
     noisy = noisy_counts(large_tree(seed), seed)
-    nodes = published(noisy, Estimate.SHRINK, prune_below=60.0, slopes=True)
+    nodes = published(noisy, PostProcessing.SHRINK, prune_below=60.0, slopes=True)
     assert nodes.tree.size < noisy.tree.size
     assert np.array_equal(nodes.slope, slopes(replace(nodes, slope=None)))
     assert not np.any(nodes.slope[~nodes.tree.is_leaf])
@@ -96,11 +97,11 @@ def test_slopes_follow_pruning(seed):
 
 def test_slopes_are_of_boxes_with_sides_and_neighbours():
     alone = CutTree.root(8, 2)
-    nodes = Estimates(alone, np.array([5]), np.ones(1), np.array([5.0]), np.ones(1))
+    nodes = NodeEstimates(alone, np.array([5]), np.ones(1), np.array([5.0]), np.ones(1))
     assert not np.any(slopes(nodes))
     strips = alone.split(np.array([[1, 4]]))  # no neighbour along the first axis
     counts = np.array([100.0, 10, 20, 30, 40])
-    nodes = Estimates(strips, counts.astype(np.int64), np.full(5, 1e-6), counts, np.full(5, 1e-6))
+    nodes = NodeEstimates(strips, counts.astype(np.int64), np.full(5, 1e-6), counts, np.full(5, 1e-6))
     assert not np.any(slopes(nodes)[:, 0])
     assert np.all(slopes(nodes)[1:, 1] > 5)
     curve = vm.release(towns(2000), SPACE, 0.5, "hilbert-r")
@@ -112,7 +113,7 @@ def test_slopes_along_a_line_are_those_of_the_line():
     """Without noise, each leaf's slope is 1.3 of the difference from one leaf to the next."""
     tree = RegularTree(64, 1, ((64,),))
     counts = 10.0 + 0.5 * np.arange(64)
-    nodes = Estimates(
+    nodes = NodeEstimates(
         tree, np.zeros(65, np.int64), np.full(65, 1e-9), np.concatenate([[counts.sum()], counts]), np.full(65, 1e-9)
     )
     got = slopes(nodes)[1:, 0]
@@ -129,7 +130,7 @@ def test_slopes_see_through_noise():
         tree = RegularTree(2**12, 1, ((4096,),))
         noisy = np.concatenate([[0], count + rng.laplace(0, 5, 4096)])
         variance = np.full(4097, 50.0)
-        nodes = Estimates(tree, noisy.astype(np.int64), variance, noisy, variance)
+        nodes = NodeEstimates(tree, noisy.astype(np.int64), variance, noisy, variance)
         change = (noisy[3:] - noisy[1:-2]) / 2
         size[name] = np.sqrt(np.mean(slopes(nodes)[2:-1, 0] ** 2)) / np.sqrt(np.mean(change**2))
     assert size["noise"] < 0.15
@@ -182,7 +183,7 @@ def test_slopes_lower_the_error_of_boxes_that_cut_smooth_leaves():
 def test_the_same_noise_gives_the_same_slopes():
     def made():
         with fixed_entropy(9):
-            method = replace(METHODS["adaptive-grid"], estimate=Estimate.SHRINK, slopes=True)
+            method = replace(METHODS["adaptive-grid"], estimate=PostProcessing.SHRINK, slopes=True)
             return vm.release(towns(20_000), SPACE, 1, method).estimates
 
     one, other = made(), made()
@@ -192,10 +193,10 @@ def test_the_same_noise_gives_the_same_slopes():
 
 
 def test_neighbours_are_searched_once_for_shrinkage_and_slopes(monkeypatch):
-    noisy, searched, search = noisy_counts(large_tree(2), 2), [], Near.of
-    monkeypatch.setattr(Near, "of", lambda tree: searched.append(tree) or search(tree))
-    nodes = published(noisy, Estimate.SHRINK, slopes=True)
+    noisy, searched, search = noisy_counts(large_tree(2), 2), [], Adjacency.of
+    monkeypatch.setattr(Adjacency, "of", lambda tree: searched.append(tree) or search(tree))
+    nodes = published(noisy, PostProcessing.SHRINK, slopes=True)
     assert searched == [noisy.tree]
-    pruned = published(noisy, Estimate.SHRINK, slopes=True, prune_below=60.0)
+    pruned = published(noisy, PostProcessing.SHRINK, slopes=True, prune_below=60.0)
     assert searched == [noisy.tree, noisy.tree, pruned.tree]
     assert pruned.tree.size < nodes.tree.size

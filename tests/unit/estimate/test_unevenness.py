@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilmap as vm
-from test_estimators import noisy_counts, published, random_tree
-from veilmap import BadInput, Estimate
-from veilmap.estimate import Estimates, prune
-from veilmap.estimate import uneven as learned
-from veilmap.estimate.uneven import Evidence, unevenness
-from veilmap.intervals import half_widths, quantiles, spread_of
-from veilmap.kernels import uneven as kernel
+from tests.unit.estimate.test_estimators import noisy_counts, published, random_tree
+from veilmap import BadInput, PostProcessing
+from veilmap.answers.intervals import half_widths, quantiles, spread_of
+from veilmap.estimate import unevenness as learned
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.pruning import prune
+from veilmap.estimate.unevenness import Evidence, unevenness
+from veilmap.kernels import unevenness as kernel
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree
+from veilmap.trees import CutTree, RegularTree
 
 SEEDS = st.integers(0, 2**32 - 1)
 AXES = st.sampled_from([1, 2, 3])
@@ -41,7 +42,7 @@ def towns(n=40_000, axes=2, number=60):
 
 def of_random_tree(axes, seed):
     tree = random_tree(axes, seed, side=64)
-    return published(noisy_counts(tree, seed), Estimate.LEAST_SQUARES)
+    return published(noisy_counts(tree, seed), PostProcessing.LEAST_SQUARES)
 
 
 def released(points, method="quad-opt", epsilon=0.5, seed=1, **how):
@@ -279,7 +280,7 @@ def test_every_method_has_it(method):
 
 def test_single_leaves_empty_data_and_no_noise():
     root = CutTree.root(16, 2)
-    alone = Estimates(root, np.array([100]), np.array([2.0]), np.array([100.0]), np.array([2.0]))
+    alone = NodeEstimates(root, np.array([100]), np.array([2.0]), np.array([100.0]), np.array([2.0]))
     assert unevenness(alone, alone)[0] > 100
     empty = released(np.empty((0, 2)), height=4).estimates
     assert np.isfinite(unevenness(empty, empty)).all()

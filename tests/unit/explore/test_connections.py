@@ -18,10 +18,10 @@ import pytest
 pytest.importorskip("starlette", reason="there is no starlette: pip install 'veilmap[explore]'")
 pytest.importorskip("uvicorn", reason="there is no uvicorn: pip install 'veilmap[explore]'")
 
-from test_explore import FILES, Server, released, serving
-from veilmap.explore import serve
+from tests.unit.explore.test_explore import FILES, Server, released, serving
+from veilmap.explore import server as serve
 from veilmap.explore.connections import Limits
-from veilmap.explore.explored import Explored
+from veilmap.explore.session import Explored
 
 HALF_HEADER = b"GET /api/info HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 HALF_BODY = b'POST /api/count HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{"boxes": '

@@ -27,23 +27,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilmap as vm
+from veilmap.answers.zone_files import read_zones
 from veilmap.errors import BadInput, MissingExtra
 from veilmap.testing import fixed_entropy
-from veilmap.zonefiles import count_zones, read_zones
 
 pytest.importorskip("starlette", reason="there is no starlette: pip install 'veilmap[explore]'")
 uvicorn = pytest.importorskip("uvicorn", reason="there is no uvicorn: pip install 'veilmap[explore]'")
 
-from veilmap.explore import asked, serve  # noqa: E402
+from veilmap.explore import requests  # noqa: E402
+from veilmap.explore import server as serve  # noqa: E402
 from veilmap.explore.app import make_app  # noqa: E402
-from veilmap.explore.base import base_map  # noqa: E402
-from veilmap.explore.cells import cells_of  # noqa: E402
+from veilmap.explore.base_map import base_map  # noqa: E402
 from veilmap.explore.connections import Limits, OpenConnections  # noqa: E402
-from veilmap.explore.explored import Explored  # noqa: E402
-from veilmap.explore.guard import Guard  # noqa: E402
-from veilmap.explore.plane import plane_of  # noqa: E402
-from veilmap.explore.replies import as_json  # noqa: E402
-from veilmap.explore.shown import PIXELS, RAMPS, palette, shown  # noqa: E402
+from veilmap.explore.leaf_features import cells_of  # noqa: E402
+from veilmap.explore.projection import plane_of  # noqa: E402
+from veilmap.explore.responses import as_json  # noqa: E402
+from veilmap.explore.security import Guard  # noqa: E402
+from veilmap.explore.session import Explored  # noqa: E402
+from veilmap.explore.tiles import PIXELS, RAMPS, palette, shown  # noqa: E402
 from veilmap.explore.zones import zones_of  # noqa: E402
 
 RNG = np.random.default_rng(9)
@@ -211,7 +212,7 @@ def test_zones_are_counted_as_query_counts_them(zones):
         assert "from 0 to 1" in running.ask("/api/count", {"zones": [2]}).json["error"]
         assert "from 0 to 1" in running.ask("/api/count", {"zones": [True]}).json["error"]
         assert "1 to 1,000 numbers" in running.ask("/api/count", {"zones": []}).json["error"]
-    _, _, answers = count_zones(release, read_zones(zones))
+    answers = release.count(read_zones(zones))
     assert [zone["properties"]["name"] for zone in found] == ["Sound", "Rio "]
     for name in ("estimate", "stderr", "low", "high"):
         assert [zone["properties"][name] for zone in found] == getattr(answers, name).tolist()
@@ -597,7 +598,7 @@ def test_what_is_no_http_is_refused(server, data):
 @given(st.binary(max_size=60))
 def test_any_body_is_read_or_refused_in_words(data):
     with suppress(BadInput):
-        asked.boxes(asked.record(data).get("boxes"), WEST)
+        requests.boxes(requests.record(data).get("boxes"), WEST)
 
 
 # Starting it
@@ -660,7 +661,7 @@ def test_a_wheel_holds_the_page(tmp_path):
     if not (serve.STATIC / "index.html").exists():
         pytest.skip("the page is not built: make web")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[3]
     subprocess.run(command, cwd=root, env={**os.environ, "VEILMAP_WEB": "skip"}, check=True, capture_output=True)
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     for name in ("index.html", "app.js", "app.css", "maplibre-worker.js", "licences.txt"):
@@ -670,7 +671,7 @@ def test_a_wheel_holds_the_page(tmp_path):
 
 def test_links_between_pages_of_the_package_are_its_own(tmp_path):
     """Nothing in the page's sources names another host."""
-    web = Path(__file__).parents[1] / "web"
+    web = Path(__file__).parents[3] / "web"
     for path in [web / "index.html", web / "style.css", *web.glob("src/*.ts")]:
         text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "http:" not in text, path

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilmap as vm
-from veilmap.cli.show import print_csv
-from veilmap.csv_text import safe_cell
+from veilmap.cli._output import print_csv
+from veilmap.files.csv_cells import safe_cell
 from veilmap.reproduce.runner import _write_csv
 from veilmap.testing import fixed_entropy
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilmap import basemap
+from veilmap.geography import basemap
 
 WORLD = (-180, -90, 180, 90)
 shapely = pytest.importorskip("shapely", reason="shapely is not installed")

@@ -9,7 +9,7 @@ import pytest
 
 import veilmap as vm
 from veilmap.errors import BadInput
-from veilmap.ground import RADIUS, Ground, crs_of
+from veilmap.geography.crs import RADIUS, Ground, crs_of
 
 EUROPE = {"lon": (-11, 30), "lat": (36, 71)}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilmap.kernels import curves
+from veilmap.kernels import hilbert
 
 SMALL = [(2, 1), (2, 2), (2, 3), (2, 4), (2, 6), (3, 1), (3, 2), (3, 4), (4, 1), (4, 3), (5, 2), (6, 2), (8, 1)]
 LARGEST = [(2, 31), (3, 20), (4, 15), (5, 12), (6, 10), (7, 8), (8, 7)]
@@ -17,20 +17,20 @@ grids = st.integers(2, 8).flatmap(lambda axes: st.tuples(st.just(axes), st.integ
 
 def keys_of(cells, order):
     keys = np.empty(cells.shape[1], np.int64)
-    curves.hilbert_keys(cells, order, keys)
+    hilbert.hilbert_keys(cells, order, keys)
     return keys
 
 
 def cells_of(keys, axes, order):
     cells = np.empty((axes, len(keys)), np.int64)
-    curves.hilbert_cells(np.asarray(keys, np.int64), order, cells)
+    hilbert.hilbert_cells(np.asarray(keys, np.int64), order, cells)
     return cells
 
 
 def boxes_of(first, last, axes, order):
     lo = np.full((len(first), axes), -7, np.int64)
     hi = lo.copy()
-    curves.range_boxes(np.asarray(first, np.int64), np.asarray(last, np.int64), axes, order, lo, hi)
+    hilbert.range_boxes(np.asarray(first, np.int64), np.asarray(last, np.int64), axes, order, lo, hi)
     return lo, hi
 
 
@@ -164,7 +164,7 @@ def test_columns_may_lie_apart_in_memory():
     apart = np.asfortranarray(cells)
     keys = keys_of(cells, 9)
     assert (keys_of(apart, 9) == keys).all()
-    curves.hilbert_cells(np.repeat(keys, 2)[::2], 9, apart)
+    hilbert.hilbert_cells(np.repeat(keys, 2)[::2], 9, apart)
     assert (apart == cells).all()
 
 

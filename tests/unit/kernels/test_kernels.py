@@ -10,10 +10,10 @@ import shapely
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
-from test_tree import SIDE, regular_trees, trees
-from veilmap.kernels import boxes, counting, reading, sweeps
-from veilmap.tree import RegularTree, frozen
+from tests import naive
+from tests.unit.test_trees import SIDE, regular_trees, trees
+from veilmap.kernels import box_walks, counting, parsing, tree_sweeps
+from veilmap.trees import RegularTree, frozen
 
 SEEDS = st.integers(0, 2**32 - 1)
 QUANTUM = 2.0**-10
@@ -54,13 +54,13 @@ def ends_on_and_off_the_lines(side):
 def combined(first_child, noisy, variance):
     """z and V of every node, by the kernel under test."""
     z, v = noisy.copy(), variance.copy()
-    sweeps.combine_up(first_child, z, v)
+    tree_sweeps.combine_up(first_child, z, v)
     return z, v
 
 
 def least_squares(first_child, noisy, variance):
     z, v = combined(first_child, noisy, variance)
-    sweeps.share_down(first_child, z, v)
+    tree_sweeps.share_down(first_child, z, v)
     return z
 
 
@@ -197,7 +197,7 @@ def test_read_points_takes_points_of_every_dialect_and_nothing_else(byte_order, 
     wkb = shapely.to_wkb(with_srid, byte_order=byte_order, flavor=flavor, include_srid=srid > 0 and flavor != "iso")
     offsets = np.cumsum([0, *map(len, wkb)])
     x, y = np.empty(len(wkb)), np.empty(len(wkb))
-    reading.read_points(np.frombuffer(b"".join(wkb), np.uint8), offsets, x, y)
+    parsing.read_points(np.frombuffer(b"".join(wkb), np.uint8), offsets, x, y)
     assert np.array_equal(np.stack([x, y], axis=1), naive.read_points(wkb), equal_nan=True)
 
 
@@ -231,7 +231,7 @@ def test_combine_up_finds_what_each_subtree_says_of_its_root(first_child, seed):
 def test_estimate_variances_are_the_dense_ones(first_child, seed):
     noisy, variance = random_measurements(first_child, seed)
     got = np.empty(len(noisy))
-    sweeps.estimate_variances(first_child, combined(first_child, noisy, variance)[1], got)
+    tree_sweeps.estimate_variances(first_child, combined(first_child, noisy, variance)[1], got)
     assert got == pytest.approx(np.diag(naive.covariance(first_child, variance)), rel=1e-6)
 
 
@@ -243,7 +243,7 @@ def test_rounding_keeps_sums_exact_and_moves_nobody_more_than_one_and_a_half_qua
     noisy, variance = random_measurements(first_child, seed)
     exact = least_squares(first_child, noisy * 1e3, variance)
     rounded = exact.copy()
-    sweeps.round_down(first_child, rounded, QUANTUM)
+    tree_sweeps.round_down(first_child, rounded, QUANTUM)
     assert np.array_equal(rounded / QUANTUM, np.rint(rounded / QUANTUM))
     assert np.abs(rounded - exact).max() <= 1.5 * QUANTUM + 1e-9
     for v in range(len(exact)):
@@ -270,7 +270,7 @@ def test_place_boxes_cuts_boxes_to_the_domain_and_finds_the_first_bad_one(axes, 
         given_boxes[rng.integers(count), rng.integers(2 * axes)] = np.nan
     out = np.empty(given_boxes.shape)
     expected, first_bad = naive.place_boxes(given_boxes, lo, hi, side)
-    assert boxes.place_boxes(given_boxes, lo, hi, side, out) == first_bad
+    assert box_walks.place_boxes(given_boxes, lo, hi, side, out) == first_bad
     if first_bad < 0:
         assert np.array_equal(out, expected)
 
@@ -284,7 +284,7 @@ def test_a_summed_area_table_gives_the_sum_of_covered_leaves(tree, seed):
         table = table.cumsum(axis=a)
     queries = random_queries(seed, tree.axes, ends_on_and_off_the_lines(1.0)) * np.tile(grid, 2)
     got = np.empty(len(queries))
-    boxes.look_up(table.ravel(), np.array(grid), queries, got)
+    box_walks.look_up(table.ravel(), np.array(grid), queries, got)
     cells = list(np.ndindex(grid))
     for query, answer in zip(queries, got, strict=True):
         expected = sum(naive.covered(c, np.add(c, 1), query) * leaves[c] for c in cells)
@@ -301,7 +301,7 @@ def test_grid_variance_is_the_dense_quadratic_form(tree, seed):
     grids = np.array([tree.grid(i) for i in range(tree.height + 1)])
     queries = random_queries(seed, tree.axes, ends_on_and_off_the_lines(1.0))
     got = np.empty(len(queries))
-    boxes.grid_variance(grids, v[np.array(tree.level_start[:-1])], queries, got)
+    box_walks.grid_variance(grids, v[np.array(tree.level_start[:-1])], queries, got)
     expected = [naive.box_variance(tree, variance, q * SIDE) for q in queries]
     assert got == pytest.approx(expected, rel=1e-8, abs=1e-10)
 
@@ -312,7 +312,7 @@ def test_walk_variance_is_the_dense_quadratic_form(tree, seed):
     _, v = combined(tree.first_child, noisy, variance)
     queries = random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE))
     got = np.empty(len(queries))
-    boxes.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, got)
+    box_walks.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, got)
     expected = [naive.box_variance(tree, variance, q) for q in queries]
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
@@ -323,7 +323,7 @@ def test_walk_is_the_canonical_range_query(tree, seed):
     value = np.where(np.isfinite(variance), noisy, np.nan)  # an unmeasured node must not be asked
     queries = random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE))
     got, spread = np.empty(len(queries)), np.empty(len(queries))
-    boxes.walk(tree.first_child, tree.lo, tree.hi, value, variance, queries, got, spread)
+    box_walks.walk(tree.first_child, tree.lo, tree.hi, value, variance, queries, got, spread)
     expected = np.array([naive.range_query(tree, value, variance, q) for q in queries])
     assert got == pytest.approx(expected[:, 0], rel=1e-9, abs=1e-9)
     assert spread == pytest.approx(expected[:, 1], rel=1e-9, abs=1e-9)
@@ -333,6 +333,6 @@ def test_walk_is_the_canonical_range_query(tree, seed):
 def test_covered_is_the_fraction_inside(tree, seed):
     for query in random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE)):
         for v in range(tree.size):
-            assert boxes.covered(tree.lo, tree.hi, v, query) == pytest.approx(
+            assert box_walks.covered(tree.lo, tree.hi, v, query) == pytest.approx(
                 naive.covered(tree.lo[v], tree.hi[v], query), rel=1e-12
             )

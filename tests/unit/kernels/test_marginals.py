@@ -7,12 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import naive
-from test_kernels import SEEDS, combined, ends_on_and_off_the_lines, random_measurements, random_queries
-from test_tree import SIDE, trees
-from veilmap.estimate import pruned
-from veilmap.kernels import boxes, halves, lookups, marginals
-from veilmap.tree import CutTree
+from tests import naive
+from tests.unit.kernels.test_kernels import (
+    SEEDS,
+    combined,
+    ends_on_and_off_the_lines,
+    random_measurements,
+    random_queries,
+)
+from tests.unit.test_trees import SIDE, trees
+from veilmap.estimate.pruning import pruned
+from veilmap.kernels import box_walks, marginal_lookups, marginals, sibling_index
+from veilmap.trees import CutTree
 
 
 @st.composite
@@ -67,8 +73,8 @@ def answers(tree, value, v, queries):
     grouped = marginals.group(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
     table = marginals.add_up(grouped, value)
     count, variance, uneven, cut = np.empty((4, len(queries)))
-    lookups.count_boxes(table, queries, count)
-    lookups.box_errors(table, marginals.add_errors(grouped, v), queries, variance, uneven, cut)
+    marginal_lookups.count_boxes(table, queries, count)
+    marginal_lookups.box_errors(table, marginals.add_errors(grouped, v), queries, variance, uneven, cut)
     assert not uneven.any()
     assert not cut.any()
     return count, variance
@@ -76,8 +82,8 @@ def answers(tree, value, v, queries):
 
 def walked(tree, value, v, queries):
     count, variance, _ = np.empty((3, len(queries)))
-    boxes.walk(tree.first_child, tree.lo, tree.hi, value, v, queries, count, _)
-    boxes.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, variance)
+    box_walks.walk(tree.first_child, tree.lo, tree.hi, value, v, queries, count, _)
+    box_walks.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, variance)
     return count, variance
 
 
@@ -192,7 +198,7 @@ def test_a_dense_leaf_leaves_nothing_behind():
 
 def test_siblings_on_a_grid_are_grouped_by_cuts():
     tree = CutTree.root(SIDE, 2).refine((9, 7)).refine((2, 1))
-    halved = halves.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
+    halved = sibling_index.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert np.all(halved.axis[halved.last > halved.first] >= 0)
     assert len(marginals.find_levels(halved)) - 1 <= 1 + 4 + 3 + 1
     assert sorted(halved.origin[halved.origin >= 0]) == list(range(tree.size))
@@ -200,12 +206,12 @@ def test_siblings_on_a_grid_are_grouped_by_cuts():
 
 def test_leaves_on_a_grid_make_a_block_and_others_do_not():
     tree = CutTree.root(SIDE, 2).refine((9, 7))
-    halved = halves.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
-    assert halved.axis.tolist() == [halves.BLOCK]
+    halved = sibling_index.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
+    assert halved.axis.tolist() == [sibling_index.BLOCK]
     for moved in (0, 1):
         box = [tree.lo.copy(), tree.hi.copy()]
         box[moved][5, 1] += 1  # a gap, or an overlap
-        assert len(halves.halve(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
+        assert len(sibling_index.halve(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
 
 
 @given(st.integers(1, 3), SEEDS)

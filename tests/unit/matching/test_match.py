@@ -17,13 +17,13 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 import veilmap as vm
-from test_tree import trees
+from tests.unit.test_trees import trees
 from veilmap.errors import BadInput
-from veilmap.kernels.pairs import close_boxes, close_pairs, find_leaves
+from veilmap.kernels.record_pairs import close_boxes, close_pairs, find_leaves
 from veilmap.matching import agreement
 from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import MOST_SLOTS, leaves_only, open_side, read_blocks, take_seats
-from veilmap.matching.found import Match
+from veilmap.matching.local_match import Match
 from veilmap.matching.records import read_records
 from veilmap.matching.rule import MOST_STEPS, Rule
 from veilmap.testing import fixed_entropy
@@ -520,7 +520,7 @@ def test_only_the_leaves_are_counted(method: str) -> None:
         privacy = side.release.privacy
         assert privacy.private
         assert privacy.spent == privacy.epsilon == Fraction(1, 2)
-        assert len([c for c in privacy.ledger if c.what.startswith("counts")]) == 1
+        assert len([c for c in privacy.ledger if c.what.startswith("noisy counts")]) == 1
         tree, variance = side.release.estimates.tree, side.release.estimates.noise_variance
         assert np.array_equal(np.isfinite(variance), tree.is_leaf)
 
@@ -625,7 +625,7 @@ def test_a_method_composed_by_hand_is_counted_at_its_leaves_too() -> None:
     method = vm.Method(structure=vm.Quadtree(2), budget=vm.Uniform(), estimate=vm.Estimate.LEAST_SQUARES)
     found = vm.match(people(50), people(50), (2, 5), 1, method, domain=PEOPLE)
     assert len(found.left.blocks.slots) == 16
-    assert [c.what for c in found.left.release.privacy.ledger] == ["counts of level 2"]
+    assert [c.what for c in found.left.release.privacy.ledger] == ["noisy counts of level 2"]
 
 
 def test_a_release_with_absurd_counts_is_refused() -> None:

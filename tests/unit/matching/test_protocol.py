@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from test_match import as_pairs, forged, naive_pairs
+from tests.unit.matching.test_match import as_pairs, forged, naive_pairs
 from veilmap.errors import BadInput
-from veilmap.matching import agreement, parties, secure
+from veilmap.matching import agreement, protocol, secure_comparison
 from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
-from veilmap.matching.found import Match
-from veilmap.matching.parties import ANSWERS, KEY, LISTS, PROTOCOL, RELEASE, RULE, Wire, answer_all, find_matches, meet
+from veilmap.matching.local_match import Match
+from veilmap.matching.protocol import ANSWERS, KEY, LISTS, PROTOCOL, RELEASE, RULE, Wire, answer_all, find_matches, meet
 from veilmap.matching.rule import Rule
 from veilmap.testing import fixed_entropy
 
@@ -187,7 +187,7 @@ def test_a_party_of_dummies_alone_matches_nobody() -> None:
 def test_releases_larger_than_the_buffers_of_a_socket_cross_too() -> None:
     rule = Rule.of(vm.Domain({"x": (0, 99), "y": (0, 99)}), (0, 0))
     side = open_side(np.zeros((0, 2)), rule, 1, leaves_only("quad-baseline", 5, rule, 1, None))
-    assert len(parties.to_bytes(side.release)) > 20_000
+    assert len(protocol.to_bytes(side.release)) > 20_000
 
     def part(left: bool) -> Callable[[socket.socket], object]:
         return lambda stream: meet(Wire(stream), side, rule, left=left)
@@ -286,7 +286,7 @@ def check_transcript(frames: list[Frame], rule: Rule, left: vm.Release, right: v
     crossed = ours[2][1] + ciphers + answers
     points = [crossed[k : k + 32] for k in range(0, len(crossed), 32)]
     assert all(bindings.crypto_core_ed25519_is_valid_point(point) for point in points), "points"
-    assert all(int.from_bytes(number, "little") < secure.ORDER for number in proofs), "proofs"
+    assert all(int.from_bytes(number, "little") < secure_comparison.ORDER for number in proofs), "proofs"
     assert len({*points, *proofs}) == len(points) + len(proofs), "fresh"
 
 
@@ -343,7 +343,7 @@ NEAR_MISSES: dict[str, tuple[Callable[[list[Frame]], list[Frame]], str]] = {
     "a ciphertext sent twice": (lambda f: changed(f, LISTS, lambda data: data[:64] + data[:64] + data[128:]), "fresh"),
     "an answer that is not blinded": (lambda f: changed(f, ANSWERS, lambda d: f[-2][2][:64] * (len(d) // 64)), "fresh"),
     "an answer too many": (
-        lambda f: changed(f, ANSWERS, lambda data: data + secure.times_base(77) * 2),
+        lambda f: changed(f, ANSWERS, lambda data: data + secure_comparison.times_base(77) * 2),
         "fresh|sizes",
     ),
     "a message of another kind": (lambda f: [*f, (b">", RULE, b"{}")], "kinds"),
@@ -367,11 +367,13 @@ def test_a_protocol_in_the_clear_finds_the_same_and_is_seen(tmp_path: Path, monk
         at = {low + k for k, cipher in enumerate(ciphers) if cipher[0]}
         return [bytes([not any(abs(v - x) <= apart for x in at)]) * 64 for v in values]
 
-    monkeypatch.setattr(secure, "encrypt", lambda bits, randomness, key: [bytes([bit]) * 64 for bit in bits])
-    monkeypatch.setattr(secure, "far_from", far_from)
-    monkeypatch.setattr(parties, "check", lambda *_: None)
-    monkeypatch.setattr(secure, "compare", lambda picked, miss, key: bytes([miss + sum(c[0] for c in picked)]) * 64)
-    monkeypatch.setattr(secure, "is_zero", lambda cipher, key: cipher[0] == 0)
+    monkeypatch.setattr(secure_comparison, "encrypt", lambda bits, randomness, key: [bytes([bit]) * 64 for bit in bits])
+    monkeypatch.setattr(secure_comparison, "far_from", far_from)
+    monkeypatch.setattr(protocol, "check", lambda *_: None)
+    monkeypatch.setattr(
+        secure_comparison, "compare", lambda picked, miss, key: bytes([miss + sum(c[0] for c in picked)]) * 64
+    )
+    monkeypatch.setattr(secure_comparison, "is_zero", lambda cipher, key: cipher[0] == 0)
     book = io.BytesIO()
     left, _ = run_both(be_left(book=book), be_right())
     assert len(left.result) == len(expected(LEFT, RIGHT, RULES))  # type: ignore[arg-type]
@@ -454,9 +456,9 @@ def test_another_protocol_is_named(said: bytes) -> None:
 # When the other goes away or talks nonsense
 
 
-MET = (RULE, hello(RULES, False)), (RELEASE, parties.to_bytes(RIGHT.release))
-MET_LEFT = (RULE, hello(RULES, True)), (RELEASE, parties.to_bytes(LEFT.release))
-POINT = secure.times_base(5)
+MET = (RULE, hello(RULES, False)), (RELEASE, protocol.to_bytes(RIGHT.release))
+MET_LEFT = (RULE, hello(RULES, True)), (RELEASE, protocol.to_bytes(LEFT.release))
+POINT = secure_comparison.times_base(5)
 STRANGE = "The other party does not speak this protocol: both need the same version of veilmap."
 
 
@@ -593,7 +595,7 @@ def test_a_transcript_that_cannot_be_written_ends_both(monkeypatch: pytest.Monke
 
 def test_a_transcript_that_cannot_be_written_ends_both_at_one_table() -> None:
     def together(stream: socket.socket) -> object:
-        return parties.compare_both(LEFT, RIGHT, RULES, lambda part: None, FullBook(LISTS))
+        return protocol.compare_both(LEFT, RIGHT, RULES, lambda part: None, FullBook(LISTS))
 
     refused(run_both(together, lambda stream: None)[0], "Cannot write the transcript")
 
@@ -602,7 +604,7 @@ def test_a_left_party_whose_lists_fail_says_why(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(parties, "_places_in_lists", fail)
+    monkeypatch.setattr(protocol, "_places_in_lists", fail)
     left, right = run_both(be_left(), be_right())
     assert isinstance(left.error, MemoryError), left.error
     refused(right, "The other party has gone")
@@ -714,12 +716,12 @@ def test_both_at_one_table_fail_together(monkeypatch: pytest.MonkeyPatch) -> Non
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        parties.compare_both(LEFT, RIGHT, RULES, stop)
+        protocol.compare_both(LEFT, RIGHT, RULES, stop)
 
 
 def test_the_speed_is_measured_in_a_moment() -> None:
     started = time.perf_counter()
-    pairs, lists = parties.measure_speed(RULES, 0.05)
+    pairs, lists = protocol.measure_speed(RULES, 0.05)
     assert pairs > 10
     assert lists > 10
     assert time.perf_counter() - started < 5
@@ -731,12 +733,12 @@ def test_lists_take_their_time_too() -> None:
     lists = sum(values)
     met = meet_in_memory()
     assert (met.listed, met.work) == (lists, answers)
-    assert parties.expected_seconds(met, (100.0, 400.0)) == answers / 100 + lists / 400 > answers / 100
+    assert protocol.expected_seconds(met, (100.0, 400.0)) == answers / 100 + lists / 400 > answers / 100
     wide = Rule.of(vm.Domain({"x": (0, 4000)}), [0])
     side = open_side(np.zeros((6, 1)), wide, 50, leaves_only("quad-baseline", 1, wide, 50, None))
     met = Agreement.of(wide, side.blocks, side.blocks)
     assert met.listed > 200 * met.work
-    assert parties.expected_seconds(met, (100.0, 400.0)) > 50 * met.work / 100
+    assert protocol.expected_seconds(met, (100.0, 400.0)) > 50 * met.work / 100
 
 
 def test_boxes_that_are_too_wide_are_named_before_anybody_meets() -> None:

@@ -11,12 +11,25 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from veilmap import BadInput, Estimate, Geometric, KdTree, LeafOnly, Levels, Method, Noise, Quadtree, Uniform, release
-from veilmap.budget import Chosen
+from veilmap import (
+    BadInput,
+    Geometric,
+    KdTree,
+    LeafOnly,
+    Levels,
+    Method,
+    Noise,
+    PostProcessing,
+    Quadtree,
+    Uniform,
+    release,
+)
+from veilmap.budgets import Chosen, Workload
 from veilmap.domain import Domain
-from veilmap.method import BUDGETS, DEFAULT_METHOD, METHODS, STRUCTURES, named
-from veilmap.structures import AdaptiveGrid, Best, CellTree, Gate, HilbertR, PrivTree, UniformGrid, Workload
-from veilmap.tree import RegularTree
+from veilmap.method.method import BUDGETS, STRUCTURES
+from veilmap.method.registry import DEFAULT_METHOD, METHODS, named
+from veilmap.structures import AdaptiveGrid, Best, CellTree, Gate, HilbertR, PrivTree, UniformGrid
+from veilmap.trees import RegularTree
 
 FREE = {"best", "uniform-grid", "adaptive-grid", "privtree"}  # of a height
 SAMPLED = {"kd-standard", "kd-hybrid", "kd-noisymean", "kd-true", "kd-pure", "hilbert-r"}
@@ -68,7 +81,7 @@ def test_what_a_method_cannot_have_is_refused_with_those_that_can(name, option, 
         Workload([[0, 0, 1, 0.1], [0.5, 0, 1, 1]], per="level"),
     ],
 )
-@pytest.mark.parametrize("estimate", Estimate)
+@pytest.mark.parametrize("estimate", PostProcessing)
 def test_every_budget_and_estimate_comes_back_from_json(budget, estimate):
     method = Method(structure=Quadtree(3), budget=budget, estimate=estimate, name="by hand")
     assert through_json(method) == method
@@ -138,17 +151,17 @@ def test_a_budget_of_ones_own_is_named_by_its_class():
 def test_the_four_quadtrees_are_the_two_budgets_times_the_two_estimates():
     parts = {name: (m.budget, m.estimate) for name, m in METHODS.items() if name.startswith("quad-")}
     assert parts == {
-        "quad-baseline": (Uniform(), Estimate.NOISY_COUNTS),
-        "quad-geo": (Geometric(), Estimate.NOISY_COUNTS),
-        "quad-post": (Uniform(), Estimate.LEAST_SQUARES),
-        "quad-opt": (Geometric(), Estimate.LEAST_SQUARES),
+        "quad-baseline": (Uniform(), PostProcessing.NOISY_COUNTS),
+        "quad-geo": (Geometric(), PostProcessing.NOISY_COUNTS),
+        "quad-post": (Uniform(), PostProcessing.LEAST_SQUARES),
+        "quad-opt": (Geometric(), PostProcessing.LEAST_SQUARES),
     }
 
 
 def test_the_default_is_the_first_of_the_registry_and_has_no_knob():
     assert next(iter(METHODS)) == DEFAULT_METHOD == "best"
     best = METHODS["best"]
-    assert (best.budget, best.estimate, best.slopes) == (Chosen(), Estimate.SHRINK, True)
+    assert (best.budget, best.estimate, best.slopes) == (Chosen(), PostProcessing.SHRINK, True)
     assert fields(best.structure) == ()
     assert not any(m.slopes for name, m in METHODS.items() if name != "best")
 
@@ -192,7 +205,7 @@ def test_a_budget_that_is_not_given_is_the_structures_usual_one(structure, usual
     assert through_json(Method(structure=structure)).budget == usual
     if usual == LeafOnly():
         with pytest.raises(
-            BadInput, match=f"A {type(structure).__name__} counts its leaves only: its budget is LeafOnly"
+            BadInput, match=f"A {type(structure).__name__} counts only its leaves: its budget is LeafOnly"
         ):
             Method(structure=structure, budget=Uniform())
     else:
@@ -215,7 +228,7 @@ def test_a_promise_that_is_not_pure_needs_a_delta(method, needs):
 
 
 def test_smooth_sensitivity_and_gaussian_noise_do_not_go_together():
-    with pytest.raises(BadInput, match="Smooth-sensitivity medians are not concentrated"):
+    with pytest.raises(BadInput, match="Smooth-sensitivity medians cannot be combined with Gaussian noise"):
         Method(structure=KdTree(3, median="smooth-sensitivity"), noise=Noise.DISCRETE_GAUSSIAN)
 
 
@@ -405,7 +418,7 @@ def test_a_share_for_each_level_or_node_needs_a_height(budget):
 
 @pytest.mark.parametrize("budget", [Levels([1, 1]), Workload([[0, 0, 1, 1]])], ids=lambda b: type(b).__name__)
 def test_best_shares_its_budget_out_itself(budget):
-    sentence = "^best shares its budget out itself: take a quadtree or a kd-tree with --method and --height"
+    sentence = "^best divides its budget itself.* choose a quadtree or a kd-tree with --method and --height"
     with pytest.raises(BadInput, match=sentence):
         release([[0.5, 0.5]], Domain({"x": (0, 1), "y": (0, 1)}), 1, budget=budget)
 

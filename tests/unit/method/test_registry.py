@@ -17,19 +17,19 @@ import pytest
 from numpy.typing import NDArray
 
 import veilmap as vm
-from veilmap.budget import LeafOnly, Levels, Uniform
+from veilmap.budgets import LeafOnly, Levels, Uniform, Workload
 from veilmap.cli import main
-from veilmap.curve import CurveTree
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.method import DEFAULT_METHOD, METHODS, Estimate, Method, Noise
-from veilmap.plan import plan
-from veilmap.structures import GRAINS, Workload
+from veilmap.method.method import Method, Noise, PostProcessing
+from veilmap.method.registry import DEFAULT_METHOD, METHODS
+from veilmap.planning.planner import plan
+from veilmap.structures import MAX_PRICE_STEPS
 from veilmap.structures.best import UNITS
 from veilmap.testing import fixed_entropy
-from veilmap.tree import Tree
+from veilmap.trees import CurveTree, Tree
 from veilmap.vault import Charge, noise_variance
-from veilmap.vault.gaussian import concentrated, gaussian_variance
+from veilmap.vault.mechanisms.gaussian import concentrated, gaussian_variance
 
 EPSILON, DELTA = Fraction(1, 3), Fraction(1, 10**6)
 HEIGHT, ROWS = 3, 400
@@ -93,7 +93,7 @@ def prices(release: vm.Release, variance: Callable[[Fraction], float]) -> tuple[
     """The charges that every path meets, and what each node's count cost.
 
     Prices by level are those of the ledger, and fit the published variances; prices of single nodes are read off
-    the variances, which are those of whole grains (or hundredths of the budget) and of no other price.
+    the variances, which are those of whole steps (or hundredths of the budget) and of no other price.
     """
     tree, spread = release.estimates.tree, release.estimates.noise_variance
     total = release.privacy.rho or release.privacy.epsilon
@@ -101,13 +101,13 @@ def prices(release: vm.Release, variance: Callable[[Fraction], float]) -> tuple[
     shared, cost = [], {}
     for charge in release.privacy.ledger:
         part = charge.epsilon + charge.rho
-        if charge.what.startswith("counts of level"):
+        if charge.what.startswith("noisy counts of level"):
             level = tree.level(int(charge.what.rpartition(" ")[2]))
             nodes = range(level.start, level.stop)
-        elif charge.what == "counts of the leaves":
+        elif charge.what == "noisy counts of the leaves":
             nodes = np.flatnonzero(tree.is_leaf).tolist()
-        elif "its own price" in charge.what:
-            one, most = (total / UNITS, UNITS) if chosen else (part / GRAINS, GRAINS)
+        elif charge.what == "noisy node counts":
+            one, most = (total / UNITS, UNITS) if chosen else (part / MAX_PRICE_STEPS, MAX_PRICE_STEPS)
             known = {variance(grain * one): grain * one for grain in range(1, most + 1)}
             cost |= {int(v): known[spread[v]] for v in np.flatnonzero(np.isfinite(spread))}
             continue
@@ -147,10 +147,10 @@ def test_every_path_pays_for_the_probe(axes: int, more: dict[str, Any]) -> None:
     points = np.random.default_rng(7).random((40_000, axes)) ** 4 * 4 - 1
     release = vm.release(points, space(axes), 1, "best", **more)
     total = concentrated(Fraction(1), DELTA) if more else Fraction(1)
-    (probe,) = (charge for charge in release.privacy.ledger if "halves" in charge.what)
-    assert probe.what == "halves of the boxes of level 1"
+    (probe,) = (charge for charge in release.privacy.ledger if "roughness" in charge.what)
+    assert probe.what == "roughness of level 1"
     check = release.privacy.ledger[-1]
-    assert check.what == "how far off answers are"
+    assert check.what == "calibration of error bars"
     aside = probe.epsilon + probe.rho + check.epsilon + check.rho
     assert aside in (total / UNITS, 2 * total / UNITS)
     assert probe.epsilon + probe.rho == Fraction(2, 5) * aside
@@ -269,7 +269,7 @@ def test_a_tree_with_a_gap_or_an_overlap_is_seen() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_estimates_are_consistent_where_that_is_promised(name: str, axes: int, kind: str) -> None:
     release = released(name, axes, kind)
-    assert release.consistent == (METHODS[name].estimate is not Estimate.NOISY_COUNTS)
+    assert release.consistent == (METHODS[name].estimate is not PostProcessing.NOISY_COUNTS)
     tree, estimate = release.estimates.tree, release.estimates.estimate
     inner = np.flatnonzero(~tree.is_leaf)
     sums = np.array([estimate[tree.first_child[v] : tree.first_child[v + 1]].sum() for v in inner])
@@ -400,7 +400,7 @@ def test_only_yardsticks_are_not_private_and_they_say_so(
 
 @pytest.mark.parametrize("name", sorted(YARDSTICKS))
 def test_yardsticks_are_refused_unless_they_are_allowed(name: str) -> None:
-    with pytest.raises(BadInput, match=f"{name} is a yardstick .* not private"):
+    with pytest.raises(BadInput, match=f"{name} is a non-private baseline"):
         vm.release(rows_of("skewed", 2), space(2), 1, name)
 
 

@@ -10,11 +10,11 @@ import pytest
 
 import veilmap as vm
 from veilmap import memory
-from veilmap import needs as module
 from veilmap.engines import spill
 from veilmap.engines.files import FilesEngine
 from veilmap.errors import VeilmapError
-from veilmap.plan import plan
+from veilmap.method import resources as module
+from veilmap.planning.planner import plan
 from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 1), "y": (0, 1)})

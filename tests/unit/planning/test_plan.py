@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap import plan as planning
-from veilmap.answer import Answerer
+from veilmap.answers.answerer import Answerer
 from veilmap.errors import BadInput, TooLarge
-from veilmap.method import METHODS, Method
-from veilmap.plan import ROUND_EPSILONS, SIDES, plan, plan_within
+from veilmap.method.method import Method
+from veilmap.method.registry import METHODS
+from veilmap.planning import planner as planning
+from veilmap.planning import rehearsal
+from veilmap.planning.planner import ROUND_EPSILONS, SIDES, plan, plan_within
 from veilmap.plot.density import density_image
 from veilmap.testing import fixed_entropy
+from veilmap.vault import LaplaceNoise
 
 SQUARE = vm.Domain({"x": (0, 4), "y": (0, 4)})
 RNG = np.random.default_rng(2)
@@ -118,26 +121,26 @@ def test_the_usual_difference_of_poisson_numbers_is_known():
     special = pytest.importorskip("scipy.special", reason="scipy is not installed")
     mean = np.geomspace(1e-4, 1e5, 300)
     exact = mean * (special.ive(0, mean) + special.ive(1, mean))
-    np.testing.assert_allclose(planning._typical_difference(mean), exact, rtol=0.02)
+    np.testing.assert_allclose(rehearsal._typical_difference(mean), exact, rtol=0.02)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_a_rehearsal_sees_the_halves_that_even_rows_would_show(axes, monkeypatch):
     """Counts of a grid, their halves compared run by run: what the gate would say of such rows, without its noise."""
-    from veilmap.kernels.contrasts import sum_contrasts
-    from veilmap.structures import RUN
+    from veilmap.kernels.roughness import sum_contrasts
+    from veilmap.structures import CELLS_PER_RUN
 
-    monkeypatch.setattr(planning, "ROUGH", 0.0)
+    monkeypatch.setattr(rehearsal, "TYPICAL_ROUGHNESS", 0.0)
     domain, side, rows, scales = vm.Domain({f"a{k}": (0, 1) for k in range(axes)}), 16, 30_000, 3
     seen, rng = np.zeros(scales, np.int64), np.random.default_rng(3)
     for _ in range(200):
-        sum_contrasts(rng.poisson(rows / side**axes, side**axes), np.array([side]), axes, RUN, seen)
-    rehearsal = planning.Rehearsal(domain, planning.LaplacePrice(1), rows)
-    said = rehearsal.halves(np.array([3]), scales, Fraction(1))
+        sum_contrasts(rng.poisson(rows / side**axes, side**axes), np.array([side]), axes, CELLS_PER_RUN, seen)
+    gate = rehearsal.Rehearsal(domain, LaplaceNoise(1), rows)
+    said = gate.roughness(np.array([3]), scales, Fraction(1))
     np.testing.assert_allclose(said, seen / 200, rtol=0.1)
-    assert rehearsal.halves(np.array([-1]), scales, Fraction(1)).tolist() == [0] * scales
-    monkeypatch.setattr(planning, "ROUGH", 0.25)
-    assert (rehearsal.halves(np.array([3]), scales, Fraction(1)) >= 0.25 * axes * rows - 1).all()
+    assert gate.roughness(np.array([-1]), scales, Fraction(1)).tolist() == [0] * scales
+    monkeypatch.setattr(rehearsal, "TYPICAL_ROUGHNESS", 0.25)
+    assert (gate.roughness(np.array([3]), scales, Fraction(1)) >= 0.25 * axes * rows - 1).all()
 
 
 def boxes_of(side: float, n: int) -> np.ndarray:
@@ -159,7 +162,7 @@ def errors_of(points: np.ndarray, method: str, epsilon: float, side: float) -> n
 def test_a_plan_predicts_the_error_of_even_rows(method, side, monkeypatch):
     points = np.random.default_rng(5).uniform(0, 4, (40_000, 2))
     wrong = float(np.sqrt(np.mean(errors_of(points, method, 1.0, side) ** 2)))
-    monkeypatch.setattr(planning, "ROUGH", 0.0)
+    monkeypatch.setattr(rehearsal, "TYPICAL_ROUGHNESS", 0.0)
     (even,) = plan(SQUARE, 1, method, rows=40_000).predictions([side])
     assert even.stderr == pytest.approx(wrong, rel=0.35)
     monkeypatch.undo()
@@ -176,7 +179,7 @@ def test_a_plan_of_best_is_for_usual_rows_and_not_for_even_ones(monkeypatch):
     wrong = float(np.sqrt(np.mean(errors_of(points, "best", 0.1, 0.1) ** 2)))
     (usual,) = plan(SQUARE, 0.1, "best", rows=100_000).predictions([0.1])
     assert 0.5 < wrong / usual.stderr < 2
-    monkeypatch.setattr(planning, "ROUGH", 0.0)
+    monkeypatch.setattr(rehearsal, "TYPICAL_ROUGHNESS", 0.0)
     (even,) = plan(SQUARE, 0.1, "best", rows=100_000).predictions([0.1])
     assert wrong / even.stderr > 2
 
@@ -360,9 +363,9 @@ def test_the_command_refuses_with_a_sentence(run, words, sentence):
         ({"noise": "discrete-gaussian"}, "give a delta"),
         ({"delta": 1e-6}, "is pure: leave delta out"),
         ({"sample": 0.1}, "quad-opt has no sample to set"),
-        ({"max_rows_per_unit": 0}, "1 or more rows, got max_rows_per_unit=0"),
-        ({"max_rows_per_unit": -2}, "1 or more rows, got max_rows_per_unit=-2"),
-        ({"max_rows_per_unit": 0.5}, r"1 or more rows, got max_rows_per_unit=0\.5"),
+        ({"max_rows_per_unit": 0}, "from 1 to 1000000, got 0"),
+        ({"max_rows_per_unit": -2}, "from 1 to 1000000, got -2"),
+        ({"max_rows_per_unit": 0.5}, r"from 1 to 1000000, got 0\.5"),
         ({"method": "privtree"}, "privtree has no height to set"),
     ],
     ids=str,

@@ -15,7 +15,7 @@ import pytest
 
 import veilmap as vm
 from veilmap.errors import MissingExtra
-from veilmap.ground import Ground
+from veilmap.geography.crs import Ground
 from veilmap.plot import draw, rendered
 from veilmap.plot.density import density_image
 from veilmap.plot.maps import degrees

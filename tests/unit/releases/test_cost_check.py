@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import veilmap as vm
+from veilmap.budgets import Workload
 from veilmap.errors import Damaged
-from veilmap.method import METHODS, Noise
-from veilmap.path_costs import count_prices
-from veilmap.structures import Workload
+from veilmap.method.method import Noise
+from veilmap.method.registry import METHODS
+from veilmap.releases.cost_check import count_prices
 from veilmap.testing import fixed_entropy
-from veilmap.vault.gaussian import gaussian_variance
-from veilmap.vault.noise import noise_variance
-from veilmap.vault.price import GaussianPrice, LaplacePrice
+from veilmap.vault.mechanisms.gaussian import gaussian_variance
+from veilmap.vault.mechanisms.laplace import noise_variance
+from veilmap.vault.noise_models import GaussianNoise, LaplaceNoise
 
 RNG = np.random.default_rng(11)
 SQUARE = vm.Domain({"x": (0, 4), "y": (10, 12)})
@@ -141,7 +142,7 @@ def test_a_count_that_was_not_paid_for_is_refused_before_columns_are_read(
     noise[-1] = variance
     replace(release, estimates=replace(release.estimates, noise_variance=noise)).save(tmp_path / "r.parquet")
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("It is read."))
-    monkeypatch.setattr("veilmap.fileformat.ROWS_A_BATCH", 10)
+    monkeypatch.setattr("veilmap.releases.release_file.ROWS_A_BATCH", 10)
     with pytest.raises(Damaged, match=r"cannot be as private as it says: a path (has|costs)"):
         vm.load(tmp_path / "r.parquet")
 
@@ -210,7 +211,8 @@ def test_what_paid_for_other_things_does_not_pay_for_counts(tmp_path: Path) -> N
     """Within epsilon in all, but what the ledger calls medians has bought noise of counts."""
     release = made(method="kd-standard", height=2)
     charges = tuple(
-        replace(c, what="medians of level 9") if c.what == "counts of level 0" else c for c in release.privacy.ledger
+        replace(c, what="medians of level 9") if c.what == "noisy counts of level 0" else c
+        for c in release.privacy.ledger
     )
     replace(release, privacy=replace(release.privacy, ledger=charges)).save(tmp_path / "r.parquet")
     with pytest.raises(Damaged, match="was charged"):
@@ -261,7 +263,7 @@ def test_more_delta_than_is_stated_is_refused(tmp_path: Path) -> None:
 def test_prices_follow_from_variances(rows: int) -> None:
     """A twin: what the vault writes for a price, read back."""
     parts = [Fraction(k, 10**6) for k in np.geomspace(1, 10**8, 400).astype(int).tolist()]
-    for kind, price in ((Noise.DISCRETE_LAPLACE, LaplacePrice(rows)), (Noise.DISCRETE_GAUSSIAN, GaussianPrice(rows))):
+    for kind, price in ((Noise.DISCRETE_LAPLACE, LaplaceNoise(rows)), (Noise.DISCRETE_GAUSSIAN, GaussianNoise(rows))):
         variance = np.array([price.variance(part) for part in parts])
         np.testing.assert_allclose(count_prices(variance, kind, rows), np.array(parts, float), rtol=2e-7)
         assert count_prices(np.array([np.inf, 0.0]), kind, rows).tolist() == [0, np.inf]

@@ -28,9 +28,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilmap as vm
-from veilmap.accounts import Ledger, Receipt, exact_text, spent
 from veilmap.errors import LedgerError, VaultFailure
-from veilmap.method import METHODS
+from veilmap.method.registry import METHODS
+from veilmap.releases.ledger_file import Ledger, Receipt, exact_text, spent
 from veilmap.structures import Gate
 from veilmap.testing import fixed_entropy
 
@@ -511,7 +511,7 @@ def test_a_ledger_that_cannot_be_created_is_one_sentence(tmp_path: Path, monkeyp
 
 
 def test_one_row_of_a_person_may_lose_more_than_the_person() -> None:
-    """Why a budget of rows pays for no release that protects people: the two data sets of proofs/accounts.md.
+    """Why a budget of rows pays for no release that protects people: the two data sets of proofs/ledger_file.md.
 
     With a person in place of a row, and a household in place of a person, why a coarser unit is refused, too.
     """
@@ -678,7 +678,7 @@ def test_a_ledger_that_cannot_be_written_is_one_sentence(ledger: Ledger, monkeyp
 
 
 def test_a_ledger_in_use_is_waited_for_and_then_left(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilmap.accounts.SECONDS_TO_WAIT", 0.05)
+    monkeypatch.setattr("veilmap.releases.ledger_file.SECONDS_TO_WAIT", 0.05)
     other = sqlite3.connect(ledger.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(LedgerError, match=r"was in use by others .* nothing was charged"):
@@ -744,7 +744,7 @@ def test_a_budget_is_set_once(ledger: Ledger) -> None:
 
 WORKER = """
 import sys
-from veilmap.accounts import Ledger
+from veilmap.releases.ledger_file import Ledger
 from veilmap.errors import BudgetSpent
 ledger, log, attempts, price = Ledger(sys.argv[1]), open(sys.argv[2], "a", buffering=1), int(sys.argv[3]), sys.argv[4]
 for _ in range(attempts):
@@ -863,7 +863,7 @@ def test_a_transaction_that_was_cut_off_is_rolled_back(tmp_path: Path) -> None:
     ledger.create("homes", 1)
     code = (
         "import os, signal, sys\n"
-        "from veilmap.accounts import Ledger\n"
+        "from veilmap.releases.ledger_file import Ledger\n"
         "with Ledger(sys.argv[1])._open() as db:\n"
         "    db.execute('PRAGMA cache_size = 0')\n"
         "    for k in range(300):\n"
@@ -956,7 +956,9 @@ def test_whatever_is_wrong_with_the_output_costs_nothing(run, points_file: Path)
 def test_who_interrupts_a_release_is_told_that_it_stays_charged(run, points_file: Path, monkeypatch) -> None:
     run("ledger", "create", "homes", "--epsilon", "1", "--ledger", "l.db")
     with monkeypatch.context() as patch:
-        patch.setattr("veilmap.publish.measure", Mock(side_effect=[None, KeyboardInterrupt]))  # the rehearsal is done
+        patch.setattr(
+            "veilmap.releases.make.measure", Mock(side_effect=[None, KeyboardInterrupt])
+        )  # the rehearsal is done
         status, _, err = run(*RELEASE, "-o", "r.parquet", "--epsilon", "0.5", "--ledger", "l.db", "--dataset", "homes")
     assert status == 130
     assert err.count("stays charged") == 1

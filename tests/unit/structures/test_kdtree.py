@@ -10,16 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 import veilmap as vm
-from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
+from veilmap.budgets import Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.method import Estimate, Method, Noise, named
+from veilmap.method.method import Method, Noise, PostProcessing
+from veilmap.method.registry import named
 from veilmap.structures import KdTree, Quadtree
 from veilmap.testing import fixed_entropy
-from veilmap.tree import Tree
-from veilmap.vault import NoisyTree, measure, price, seal
-from veilmap.vault.gaussian import concentrated
-from veilmap.vault.sampling import inner_epsilon
+from veilmap.trees import Tree
+from veilmap.vault import NoisyTree, measure, noise_models, seal
+from veilmap.vault.mechanisms.gaussian import concentrated
+from veilmap.vault.mechanisms.sampling import inner_epsilon
 
 GATE = sys.modules[measure.__module__]
 EPSILON = Fraction(1, 3)
@@ -37,7 +38,7 @@ def skewed(axes: int, n: int = 2000) -> NDArray[np.float64]:
 def grown(structure: KdTree, axes: int, points: object = None, budget: object = None, seed: int = 1) -> NoisyTree:
     method = Method(structure=structure, budget=budget or Geometric())
     with fixed_entropy(seed):
-        return measure(seal(skewed(axes) if points is None else points, space(axes)), method, EPSILON)
+        return measure(seal(skewed(axes) if points is None else points, space(axes)), method, EPSILON).tree
 
 
 def split(noisy: NoisyTree) -> tuple[list[Fraction], list[Fraction]]:
@@ -81,7 +82,7 @@ def test_medians_are_charged_for_before_the_counts_and_by_level() -> None:
     noisy = grown(KdTree(2), 2)
     assert [c.what for c in noisy.charges] == [
         *(f"medians of level {k}" for k in range(4)),
-        *(f"counts of level {k}" for k in (0, 2, 4)),
+        *(f"noisy counts of level {k}" for k in (0, 2, 4)),
     ]
 
 
@@ -117,7 +118,7 @@ def asked_of_medians(monkeypatch: pytest.MonkeyPatch, method: Method, delta: Fra
         return (lo + hi) // 2
 
     monkeypatch.setattr(GATE, "private_cuts", cuts)
-    noisy = measure(seal(skewed(2), space(2)), method, EPSILON, delta=delta)
+    noisy = measure(seal(skewed(2), space(2)), method, EPSILON, delta=delta).tree
     return [noisy.charges, *asked]
 
 
@@ -161,7 +162,7 @@ def test_exact_medians_are_free_and_not_private() -> None:
     method = Method(structure=KdTree(2, median="exact"))
     with pytest.raises(BadInput, match="Exact medians are not private"):
         measure(seal(skewed(2), space(2)), method, EPSILON)
-    noisy = measure(seal(skewed(2), space(2)), method, EPSILON, allow_nonprivate=True)
+    noisy = measure(seal(skewed(2), space(2)), method, EPSILON, allow_nonprivate=True).tree
     assert not noisy.private
     assert split(noisy)[0] == []
     assert sum(split(noisy)[1]) == EPSILON
@@ -225,7 +226,7 @@ def test_below_the_switch_boxes_are_cut_in_the_middle() -> None:
 
 
 def test_counts_are_those_of_the_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(noise_models, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
     for axes in AXES:
         noisy, points = grown(KdTree(2), axes), skewed(axes)
         assert noisy.noisy_count[noisy.tree.is_leaf].tolist() == leaf_counts(noisy.tree, points, space(axes).side)
@@ -297,7 +298,7 @@ def test_methods_survive_json() -> None:
 
 
 def test_noisy_counts_answer_too() -> None:
-    method = Method(structure=KdTree(2), estimate=Estimate.NOISY_COUNTS)
+    method = Method(structure=KdTree(2), estimate=PostProcessing.NOISY_COUNTS)
     release = vm.release(skewed(2), space(2), 1, method)
     assert release.count([[0, 0, 1, 1]]).estimate[0] == release.estimates.noisy_count[0]
 

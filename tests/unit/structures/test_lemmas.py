@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 import veilmap as vm
 from veilmap.domain import Domain
 from veilmap.kernels.workload import contributions, prices
-from veilmap.method import Method
+from veilmap.method.method import Method
 from veilmap.structures import KdTree
 from veilmap.testing import fixed_entropy
-from veilmap.tree import RegularTree, Tree
+from veilmap.trees import RegularTree, Tree
 
 HEIGHT = 7
 FLAT = Domain({"x": (0, 1), "y": (0, 1)}, bits=15)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import veilmap as vm
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.grids import box_sum, cut_boxes, looks_even, summed_area
-from veilmap.method import Method
+from veilmap.kernels.grid_cuts import box_sum, cut_boxes, looks_even, summed_area
+from veilmap.method.method import Method
 from veilmap.structures import CellTree, HilbertR, KdTree, PrivTree, UniformGrid
 from veilmap.testing import fixed_entropy
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilmap.budget import LeafOnly
+from veilmap.budgets import LeafOnly
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent
-from veilmap.method import Method
-from veilmap.structures import Gate
+from veilmap.method.method import Method
+from veilmap.structures import Gate, Structure
 from veilmap.testing import fixed_entropy
 from veilmap.vault import NoisyTree, measure, seal
 
@@ -23,7 +23,7 @@ LINE = Domain({"x": (0, 1)}, bits=6)
 
 
 @dataclass
-class Script:
+class Script(Structure):
     """A structure that does as it is told."""
 
     steps: Callable[[Gate, Fraction], None]
@@ -39,7 +39,7 @@ class Script:
 def run(steps: Callable[[Gate, Fraction], None], domain: Domain = LINE) -> NoisyTree:
     points = np.random.default_rng(1).random((200, domain.dimensions))
     with fixed_entropy(1):
-        return measure(seal(points, domain), Method(structure=Script(steps), budget=LeafOnly()), Fraction(1))
+        return measure(seal(points, domain), Method(structure=Script(steps), budget=LeafOnly()), Fraction(1)).tree
 
 
 class Lies(Fraction):
@@ -119,7 +119,7 @@ def test_dense_boxes_are_not_asked_again_of_a_tree_that_was_shortened() -> None:
         gate.dense(epsilon / 2)
         gate.shorten(1)
 
-    with pytest.raises(BadInput, match="not where dense boxes were asked"):
+    with pytest.raises(BadInput, match="not after a density test"):
         run(steps)
 
 

@@ -17,20 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilmap import budget
-from veilmap.budget import Geometric, LeafOnly, Levels, Uniform
-from veilmap.curve import CurveTree
+from veilmap import budgets
+from veilmap.budgets import Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, UnreadableInput, VaultFailure, VeilmapError
-from veilmap.kernels.curves import hilbert_keys
-from veilmap.method import Method, Noise, named
-from veilmap.structures import GRAINS, Gate, KdTree, PrivTree, Quadtree
+from veilmap.kernels.hilbert import hilbert_keys
+from veilmap.method.method import Method, Noise
+from veilmap.method.registry import named
+from veilmap.structures import MAX_PRICE_STEPS, Gate, KdTree, PrivTree, Quadtree, Structure
 from veilmap.testing import fixed_entropy
-from veilmap.vault import Charge, Ledger, NoisyTree, Sealed, decay, measure, noise_variance, price, seal
+from veilmap.trees import CurveTree
+from veilmap.vault import BudgetMeter, Charge, NoisyTree, Sealed, decay, measure, noise_models, noise_variance, seal
 from veilmap.vault.entropy import SystemKeys
-from veilmap.vault.gaussian import concentrated, gaussian_variance
-from veilmap.vault.noise import discrete_laplace
-from veilmap.vault.sampling import inner_epsilon
+from veilmap.vault.mechanisms.gaussian import concentrated, gaussian_variance
+from veilmap.vault.mechanisms.laplace import discrete_laplace
+from veilmap.vault.mechanisms.sampling import inner_epsilon
 
 GATE = sys.modules[measure.__module__]  # the module, not the function of the same name
 NONE = Fraction(0)
@@ -41,8 +42,8 @@ HALF = Fraction(1, 2)
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise at all: what is left is what was counted."""
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
-    monkeypatch.setattr(price, "discrete_gaussian", lambda variance, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(noise_models, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(noise_models, "discrete_gaussian", lambda variance, n, keys: np.zeros(n, np.int64))
 
 
 def some_points(n: int = 500, axes: int = 2) -> NDArray[np.float64]:
@@ -53,7 +54,7 @@ def some_points(n: int = 500, axes: int = 2) -> NDArray[np.float64]:
 
 
 def test_ledger_is_exact() -> None:
-    ledger = Ledger(Fraction(1, 10))
+    ledger = BudgetMeter(Fraction(1, 10))
     for k in range(10):
         ledger.charge(f"part {k}", "test", Fraction(1, 100))
     assert ledger.left == 0  # ten floats of 0.01 are not 0.1
@@ -63,24 +64,24 @@ def test_ledger_is_exact() -> None:
 
 
 def test_ledger_refuses_overspending_in_a_sentence_and_stays_as_it_was() -> None:
-    ledger = Ledger(HALF)
-    ledger.charge("counts of level 0", "test", Fraction(1, 4))
-    with pytest.raises(BudgetSpent, match=r"^counts of level 3 needs epsilon=0\.5 but only 0\.25 is left: .*\.$"):
-        ledger.charge("counts of level 3", "test", HALF)
+    ledger = BudgetMeter(HALF)
+    ledger.charge("noisy counts of level 0", "test", Fraction(1, 4))
+    with pytest.raises(BudgetSpent, match=r"^noisy counts of level 3 needs epsilon=0\.5 but only 0\.25 is left: .*\.$"):
+        ledger.charge("noisy counts of level 3", "test", HALF)
     assert ledger.left == Fraction(1, 4)
-    assert [c.what for c in ledger.charges] == ["counts of level 0"]
+    assert [c.what for c in ledger.charges] == ["noisy counts of level 0"]
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1, 3)], ids=str)
 def test_ledger_refuses_a_charge_of_nothing(epsilon: Fraction) -> None:
-    ledger = Ledger(HALF)
+    ledger = BudgetMeter(HALF)
     with pytest.raises(BudgetSpent, match="more than epsilon=0"):
         ledger.charge("counts", "test", epsilon)
     assert (ledger.left, ledger.charges) == (HALF, ())
 
 
 def test_charges_cannot_be_changed() -> None:
-    ledger = Ledger(HALF)
+    ledger = BudgetMeter(HALF)
     ledger.charge("counts", "test", HALF)
     with pytest.raises(AttributeError):
         ledger.charges[0].epsilon = Fraction(0)  # type: ignore[misc]
@@ -91,7 +92,7 @@ def test_charges_cannot_be_changed() -> None:
 
 @given(st.lists(st.fractions(0, 1, max_denominator=50), max_size=30), st.fractions(Fraction(1, 50), 3))
 def test_ledger_never_lets_more_than_the_total_through(asked: list[Fraction], total: Fraction) -> None:
-    ledger = Ledger(total)
+    ledger = BudgetMeter(total)
     for part in asked:
         try:
             ledger.charge("counts", "test", part)
@@ -102,7 +103,7 @@ def test_ledger_never_lets_more_than_the_total_through(asked: list[Fraction], to
 
 
 def test_ledger_of_an_impure_release_counts_delta_too() -> None:
-    ledger = Ledger(HALF, Fraction(1, 10**6))
+    ledger = BudgetMeter(HALF, Fraction(1, 10**6))
     ledger.charge("medians", "smooth", Fraction(1, 8), Fraction(1, 10**6) / 3)
     ledger.charge("counts", "test", Fraction(1, 8))
     for more in (Fraction(1, 10**6), Fraction(-1, 10**9), 1e-9, 0):
@@ -116,11 +117,11 @@ def test_ledger_of_an_impure_release_counts_delta_too() -> None:
         (Fraction(1, 4), 0, Fraction(2, 3) / 10**6),
     ]
     with pytest.raises(BudgetSpent, match="needs delta"):
-        Ledger(HALF).charge("medians", "smooth", HALF, Fraction(1, 10**30))
+        BudgetMeter(HALF).charge("medians", "smooth", HALF, Fraction(1, 10**30))
 
 
 def test_ledger_of_a_concentrated_release_counts_rho() -> None:
-    ledger = Ledger(Fraction(1, 50), currency="rho")
+    ledger = BudgetMeter(Fraction(1, 50), currency="rho")
     ledger.charge("counts", "discrete-gaussian", Fraction(1, 100))
     assert ledger.charges == (Charge("counts", "discrete-gaussian", rho=Fraction(1, 100)),)
     assert ledger.charges[0].epsilon == ledger.charges[0].delta == 0
@@ -136,17 +137,19 @@ TOTALS = [Fraction(1, 10), Fraction(1, 3), Fraction(7, 5)]
 
 @pytest.mark.parametrize("shares", BUDGETS, ids=str)
 @pytest.mark.parametrize("height", [0, 1, 2, 3, 5, None], ids=str)
-def test_levels_spend_exactly_the_total(shares: budget.LevelBudget, height: int | None) -> None:
+def test_levels_spend_exactly_the_total(shares: budgets.LevelBudget, height: int | None) -> None:
     for axes, total in itertools.product((1, 2, 3), TOTALS):
         domain = Domain({f"a{k}": (0, 1) for k in range(axes)}, bits=5)
-        noisy = measure(seal(some_points(axes=axes), domain), Method(structure=Quadtree(height), budget=shares), total)
+        noisy = measure(
+            seal(some_points(axes=axes), domain), Method(structure=Quadtree(height), budget=shares), total
+        ).tree
         assert sum(c.epsilon for c in noisy.charges) == total
         assert all(isinstance(c.epsilon, Fraction) and c.epsilon > 0 for c in noisy.charges)
         # one charge for each level that was measured, and each level's noise is that of its charge
         measured = [
             i for i in range(noisy.tree.height + 1) if np.isfinite(noisy.noise_variance[noisy.tree.level(i)][0])
         ]
-        assert [c.what for c in noisy.charges] == [f"counts of level {i}" for i in measured]
+        assert [c.what for c in noisy.charges] == [f"noisy counts of level {i}" for i in measured]
         for level, charge in zip(measured, noisy.charges, strict=True):
             assert (noisy.noise_variance[noisy.tree.level(level)] == noise_variance(charge.epsilon)).all()
 
@@ -155,13 +158,13 @@ def test_levels_spend_exactly_the_total(shares: budget.LevelBudget, height: int 
 def test_levels_by_hand_spend_exactly_the_total(shares: list[object]) -> None:
     for total in TOTALS:
         method = Method(structure=Quadtree(2), budget=Levels(shares))
-        noisy = measure(seal(some_points(), SQUARE), method, total)
+        noisy = measure(seal(some_points(), SQUARE), method, total).tree
         assert sum(c.epsilon for c in noisy.charges) == total
 
 
 def test_shares_add_up_exactly_and_in_proportion() -> None:
     weights = (Fraction(1, 3), Fraction(0), Fraction(5, 7))
-    parts = budget.share(Fraction(1, 10), weights)
+    parts = budgets.share(Fraction(1, 10), weights)
     assert sum(parts) == Fraction(1, 10)
     assert parts[1] == 0
     assert parts[0] * weights[2] == parts[2] * weights[0]
@@ -170,12 +173,12 @@ def test_shares_add_up_exactly_and_in_proportion() -> None:
 @pytest.mark.parametrize("weights", [(), (Fraction(0),), (Fraction(-1), Fraction(2)), (Fraction(1), Fraction(-1))])
 def test_shares_of_nothing_or_of_less_are_refused(weights: tuple[Fraction, ...]) -> None:
     with pytest.raises(BadInput):
-        budget.share(Fraction(1), weights)
+        budgets.share(Fraction(1), weights)
 
 
 @given(st.lists(st.fractions(0, 5), min_size=1, max_size=12).filter(any), st.fractions(Fraction(1, 10**6), 100))
 def test_shares_always_add_up(weights: list[Fraction], total: Fraction) -> None:
-    parts = budget.share(total, tuple(weights))
+    parts = budgets.share(total, tuple(weights))
     assert sum(parts) == total
     assert min(parts) >= 0
     assert [p == 0 for p in parts] == [w == 0 for w in weights]
@@ -255,7 +258,7 @@ def test_counts_are_exact_before_noise(axes: int, height: int | None) -> None:
     points = np.random.default_rng(axes).normal(1, 0.8, (400, axes))
     points[:40] = np.random.default_rng(0).integers(-1, 6, (40, axes))  # on and beyond the edges
     points[40, 0], points[41, -1], points[42, 0] = np.nan, np.inf, -np.inf
-    noisy = measure(seal(points, domain), Method(structure=Quadtree(height)), HALF)
+    noisy = measure(seal(points, domain), Method(structure=Quadtree(height)), HALF).tree
     want = naive_counts(points, domain, noisy)
     assert noisy.noisy_count.tolist() == want
     assert want[0] < len(points)
@@ -270,8 +273,8 @@ small = st.floats(-0.25, 1.25, width=32) | st.sampled_from([0.0, 0.5, 1.0, np.na
 def test_one_row_more_changes_one_node_a_level_by_one(points: list[tuple[float, float]], height: int) -> None:
     """The sensitivity on which the whole promise rests."""
     method = named("quad-opt", height=height)
-    with_row = measure(seal(np.array(points), SQUARE), method, HALF)
-    without = measure(seal(np.array(points).reshape(-1, 2)[:-1], SQUARE), method, HALF)
+    with_row = measure(seal(np.array(points), SQUARE), method, HALF).tree
+    without = measure(seal(np.array(points).reshape(-1, 2)[:-1], SQUARE), method, HALF).tree
     change = with_row.noisy_count - without.noisy_count
     inside = all(0 <= x <= 1 for x in points[-1])
     for level in range(height + 1):
@@ -282,17 +285,17 @@ def test_one_row_more_changes_one_node_a_level_by_one(points: list[tuple[float, 
 @pytest.mark.usefixtures("silence")
 def test_unmeasured_level_says_nothing() -> None:
     method = Method(structure=Quadtree(2), budget=Levels([1, 0, 1]))
-    noisy = measure(seal(some_points(), SQUARE), method, HALF)
+    noisy = measure(seal(some_points(), SQUARE), method, HALF).tree
     middle = noisy.tree.level(1)
     assert (noisy.noisy_count[middle] == 0).all()
     assert np.isinf(noisy.noise_variance[middle]).all()
     assert noisy.noisy_count[0] == 500
-    assert [c.what for c in noisy.charges] == ["counts of level 0", "counts of level 2"]
+    assert [c.what for c in noisy.charges] == ["noisy counts of level 0", "noisy counts of level 2"]
 
 
 @pytest.mark.usefixtures("silence")
 def test_counts_of_chosen_heights_are_no_view_of_finer_ones() -> None:
-    noisy = measure(seal(some_points(), SQUARE), named("quad-opt"), HALF)
+    noisy = measure(seal(some_points(), SQUARE), named("quad-opt"), HALF).tree
     assert noisy.noisy_count.base is None
     assert len(noisy.noisy_count) == noisy.tree.size
 
@@ -315,28 +318,28 @@ def test_level_that_nobody_paid_for_is_not_published(given: int, height: int | N
     method = Method(structure=Quadtree(height), budget=FewWeights(given))
     sealed = seal(some_points(), Domain({"x": (0, 1), "y": (0, 1)}, bits=5))
     try:
-        noisy = measure(sealed, method, HALF)
+        noisy = measure(sealed, method, HALF).tree
     except (BadInput, VaultFailure):
         return
     paid = {c.what for c in noisy.charges}
     for level in range(noisy.tree.height + 1):
-        if f"counts of level {level}" not in paid:
+        if f"noisy counts of level {level}" not in paid:
             assert (noisy.noisy_count[noisy.tree.level(level)] == 0).all()
             assert np.isinf(noisy.noise_variance[noisy.tree.level(level)]).all()
 
 
 @dataclass(frozen=True)
-class Grown:
+class Grown(Structure):
     """A structure by someone who wrote down what it does at the gate, step by step."""
 
     steps: Callable[[Gate, Fraction], object]
     height: int | None = 2
-    stages: int | None = None
+    passes: int | None = None
 
     def nodes(self, dimensions: int) -> int:
         return 1
 
-    def grow(self, gate: Gate, epsilon: Fraction, budget: budget.LevelBudget) -> None:
+    def grow(self, gate: Gate, epsilon: Fraction, budget: budgets.LevelBudget) -> None:
         self.steps(gate, epsilon)
 
 
@@ -348,7 +351,7 @@ def grown(
     **more: object,
 ) -> NoisyTree:
     method = Method(structure=Grown(steps), noise=noise)
-    return measure(seal(some_points(), domain), method, total, **more)  # type: ignore[arg-type]
+    return measure(seal(some_points(), domain), method, total, **more).tree  # type: ignore[arg-type]
 
 
 def refused_or_right(steps: Callable[[Gate, Fraction], object]) -> str:
@@ -362,7 +365,7 @@ def refused_or_right(steps: Callable[[Gate, Fraction], object]) -> str:
     want = np.array(naive_counts(some_points(), SQUARE, noisy))
     for level in range(noisy.tree.height + 1):
         here = noisy.tree.level(level)
-        if f"counts of level {level}" in paid:
+        if f"noisy counts of level {level}" in paid:
             assert noisy.noisy_count[here].tolist() == want[here].tolist()
             assert noisy.noisy_count[here].sum() == 500  # every row once
         else:
@@ -528,12 +531,12 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> CountedKeys:
 ASKED: dict[str, Callable[[Gate, object], object]] = {
     "count": lambda gate, part: gate.count(0, part),  # type: ignore[arg-type]
     "count_leaves": lambda gate, part: gate.count_leaves(part),  # type: ignore[arg-type]
-    "count_each": lambda gate, part: gate.count_each(np.array([0]), np.array([GRAINS]), part / GRAINS),  # type: ignore[operator]
+    "count_each": lambda gate, part: gate.count_each(np.array([0]), np.array([1]), part),  # type: ignore[arg-type]
     "medians": lambda gate, part: gate.medians(0, part, NONE, "exponential"),  # type: ignore[arg-type]
     "means": lambda gate, part: gate.medians(1, part, NONE, "noisy-mean"),  # type: ignore[arg-type]
     "sample": lambda gate, part: gate.sample(HALF, part, NONE, "exponential"),  # type: ignore[arg-type]
     "dense": lambda gate, part: gate.dense(part),  # type: ignore[arg-type]
-    "halves": lambda gate, part: gate.halves(np.array([2]), 3, part),  # type: ignore[arg-type]
+    "halves": lambda gate, part: gate.roughness(np.array([2]), 3, part),  # type: ignore[arg-type]
     "grid": lambda gate, part: gate.grid((3, 4), part),  # type: ignore[arg-type]
 }
 """Everything that asks the data."""
@@ -569,7 +572,7 @@ def test_what_was_refused_stays_refused_and_costs_nothing(what: str, noise: Nois
 
     noisy = grown(steps, noise=noise, delta=Fraction(1, 10**6))
     assert seen == [0]
-    assert [c.what for c in noisy.charges] == ["counts of level 0"]
+    assert [c.what for c in noisy.charges] == ["noisy counts of level 0"]
 
 
 @pytest.mark.parametrize("noise", [Noise.DISCRETE_LAPLACE, Noise.DISCRETE_GAUSSIAN], ids=lambda n: n.value)
@@ -618,7 +621,7 @@ def test_medians_asked_twice_are_paid_twice() -> None:
     assert [(c.what, c.mechanism, c.epsilon) for c in charges] == [
         ("medians of level 0", "exponential", EIGHTH),
         ("medians of level 0", "exponential", EIGHTH),
-        ("counts of level 1", "discrete-laplace", Fraction(1, 4)),
+        ("noisy counts of level 1", "discrete-laplace", Fraction(1, 4)),
     ]
 
     def greedy(gate: Gate, epsilon: Fraction) -> None:
@@ -663,7 +666,7 @@ def test_counts_of_kd_trees_are_exact_before_noise(method: str, axes: int, bits:
     points = np.random.default_rng(axes).normal(1, 0.8, (300, axes))
     points[:40] = np.random.default_rng(0).integers(-1, 6, (40, axes))
     points[40, 0], points[41, -1], points[42, 0] = np.nan, np.inf, -np.inf
-    noisy = measure(seal(points, domain), named(method, height=2), HALF)
+    noisy = measure(seal(points, domain), named(method, height=2), HALF).tree
     measured = np.isfinite(noisy.noise_variance)
     want = naive_counts(points, domain, noisy)
     assert noisy.noisy_count.tolist() == np.where(measured, want, 0).tolist()
@@ -675,7 +678,7 @@ def test_counts_of_kd_trees_are_exact_before_noise(method: str, axes: int, bits:
 
 # --- prices of single nodes -------------------------------------------------------------------------------------
 
-ONE = HALF / GRAINS
+ONE = HALF / MAX_PRICE_STEPS
 
 
 def asked_each(gate: Gate, *prices: tuple[int, int]) -> None:
@@ -701,14 +704,16 @@ def test_prices_on_different_paths_do_not_add_up_and_along_a_path_they_do() -> N
         asked_each(gate, (1, 4000), (2, 17), (3, 4000), (4, 1))
         asked_each(gate, (0, 97))  # on every path, also on the dearest
 
-    with pytest.raises(BudgetSpent, match=r"each at its own price needs epsilon=.* but only"):
+    with pytest.raises(BudgetSpent, match=r"noisy node counts needs epsilon=.* but only"):
         grown(too_dear)
 
 
 @pytest.mark.usefixtures("silence")
 @settings(max_examples=40)
 @given(
-    calls=st.lists(st.dictionaries(st.integers(0, 20), st.sampled_from([1, 900, 1700, 2500, GRAINS])), max_size=5),
+    calls=st.lists(
+        st.dictionaries(st.integers(0, 20), st.sampled_from([1, 900, 1700, 2500, MAX_PRICE_STEPS])), max_size=5
+    ),
     level=st.sampled_from([None, 0, 1, 2]),
 )
 def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: int | None) -> None:
@@ -726,9 +731,9 @@ def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: in
                 log.append((call, False))
         raise BadInput("That was all.")
 
-    ledgers: list[Ledger] = []
+    ledgers: list[BudgetMeter] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GATE, "Ledger", lambda *given: ledgers.append(Ledger(*given)) or ledgers[-1])
+        patch.setattr(GATE, "BudgetMeter", lambda *given: ledgers.append(BudgetMeter(*given)) or ledgers[-1])
         with pytest.raises(BadInput, match="That was all"):
             grown(steps)
     above = {v: [0, *([1 + (v - 5) // 4] if v > 4 else []), *([v] if v else [])] for v in range(21)}
@@ -746,20 +751,20 @@ def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: in
 
 
 BAD_PRICES = {
-    "negative node": ([1, 2, 3, 4, -1], [1, 1, 1, 1, GRAINS]),
+    "negative node": ([1, 2, 3, 4, -1], [1, 1, 1, 1, MAX_PRICE_STEPS]),
     "only a negative node": ([-1], [1]),
     "node beyond": ([1, 5], [1, 1]),
-    "twice": ([1, 1], [1, GRAINS]),
-    "twice, apart": ([1, 2, 1], [1, 1, GRAINS]),
-    "out of order": ([2, 1], [1, GRAINS]),
+    "twice": ([1, 1], [1, MAX_PRICE_STEPS]),
+    "twice, apart": ([1, 2, 1], [1, 1, MAX_PRICE_STEPS]),
+    "out of order": ([2, 1], [1, MAX_PRICE_STEPS]),
     "so far apart that their difference overflows": ([1, -(2**63)], [1, 1]),
-    "twice in one of two rows": ([[1, 1]], [[GRAINS, 1]]),
+    "twice in one of two rows": ([[1, 1]], [[MAX_PRICE_STEPS, 1]]),
     "two rows": ([[1, 2], [3, 4]], [[1, 1], [1, 1]]),
     "a price for all": ([1, 2], 1),
     "fewer prices": ([1, 2], [1]),
     "no price": ([1, 2], [1, 0]),
     "negative price": ([1, 2], [1, -1]),
-    "above all": ([1, 2], [1, GRAINS + 1]),
+    "above all": ([1, 2], [1, MAX_PRICE_STEPS + 1]),
     "parts of grains": ([1, 2], [1.9, 1.9]),
     "floats": ([1.0, 2.0], [1, 1]),
     "flags": ([True, False, False, False, False], [1, 1, 1, 1, 1]),
@@ -775,7 +780,7 @@ def test_nodes_are_given_once_each_with_one_price(
 
     def steps(gate: Gate, total: Fraction) -> None:
         gate.refine((2, 2))
-        gate.count_each(np.array(nodes), np.array(grains), total / GRAINS)
+        gate.count_each(np.array(nodes), np.array(grains), total / MAX_PRICE_STEPS)
         gate.count_leaves(total / 8)
 
     with pytest.raises((BadInput, VaultFailure)):
@@ -804,8 +809,8 @@ def test_node_counted_twice_is_refused(second: Callable[[Gate], object]) -> None
         grown(steps)
 
 
-@pytest.mark.parametrize(("stages", "cost"), [(None, 110), (1, 200)])
-def test_rows_that_are_read_anew_may_lie_on_other_paths(stages: int | None, cost: int) -> None:
+@pytest.mark.parametrize(("passes", "cost"), [(None, 110), (1, 200)])
+def test_rows_that_are_read_anew_may_lie_on_other_paths(passes: int | None, cost: int) -> None:
     """A row in node 1, and in a child of node 2 when it is read again, pays 100 and 100."""
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
@@ -814,14 +819,14 @@ def test_rows_that_are_read_anew_may_lie_on_other_paths(stages: int | None, cost
         gate.refine((2, 2))
         asked_each(gate, *((node, 10 if node < 9 else 100) for node in range(5, 21)))
 
-    structure = Grown(steps, stages=stages)
-    noisy = measure(seal(some_points(), SQUARE), Method(structure=structure), HALF)
+    structure = Grown(steps, passes=passes)
+    noisy = measure(seal(some_points(), SQUARE), Method(structure=structure), HALF).tree
     assert sum(c.epsilon for c in noisy.charges) == cost * ONE
 
 
 def test_dense_boxes_need_rows_that_are_held() -> None:
-    structure = Grown(lambda gate, epsilon: gate.dense(epsilon / 2), stages=2)
-    with pytest.raises(BadInput, match="such a structure has no stages"):
+    structure = Grown(lambda gate, epsilon: gate.dense(epsilon / 2), passes=2)
+    with pytest.raises(BadInput, match="such a structure has no passes"):
         measure(seal(some_points(), SQUARE), Method(structure=structure), HALF)
 
 
@@ -858,14 +863,14 @@ def test_leaves_on_any_level_are_counted_right(first: str, units: bool) -> None:
 
     points = some_points()
     sealed = seal(points, SQUARE, *((np.arange(500), 1) if units else ()))
-    noisy = measure(sealed, Method(structure=Grown(steps)), HALF)
+    noisy = measure(sealed, Method(structure=Grown(steps)), HALF).tree
     tree, leaf = noisy.tree, noisy.tree.is_leaf
     want = np.array(naive_counts(points, SQUARE, noisy))
     assert noisy.noisy_count[leaf].tolist() == want[leaf].tolist()
     assert noisy.noisy_count[leaf].sum() == noisy.noisy_count[0] == 500
     assert len(set(tree.node_level[leaf].tolist())) >= 3
     assert np.isinf(noisy.noise_variance[1:][~leaf[1:]]).all()
-    assert noisy.charges[-1] == Charge("counts of the leaves", "discrete-laplace", EIGHTH)
+    assert noisy.charges[-1] == Charge("noisy counts of the leaves", "discrete-laplace", EIGHTH)
 
 
 SMALL = Domain({"x": (0, 1), "y": (0, 1)}, bits=3)
@@ -938,7 +943,7 @@ def test_ranges_of_a_curve_are_counted_right(order: int, axes: int) -> None:
         gate.count_leaves(EIGHTH)
 
     points = some_points(axes=axes)
-    noisy = measure(seal(points, domain), Method(structure=Grown(steps)), HALF)
+    noisy = measure(seal(points, domain), Method(structure=Grown(steps)), HALF).tree
     cells = np.minimum(np.floor(points.T * domain.side), domain.side - 1).astype(np.int64) >> (8 - order)
     along = np.empty(len(points), np.int64)
     hilbert_keys(cells, order, along)
@@ -989,7 +994,7 @@ def test_curve_is_only_cut(what: str, keys: CountedKeys) -> None:
         getattr(gate, what)(*asked[what])
         gate.count_leaves(EIGHTH)
 
-    with pytest.raises(BadInput, match=r"a curve only by cuts|and no curve"):
+    with pytest.raises(BadInput, match=r"a curve only by cuts|along no curve"):
         grown(steps)
     assert not keys.drawn
 
@@ -1010,12 +1015,13 @@ def test_grid_is_counted_right_whatever_the_tree(parts: tuple[int, int]) -> None
     edges = [[-0.5 + k * 8 // n for k in range(n + 1)] for n in parts]
     want = np.histogram2d(*cells.T, bins=edges)[0].ravel().tolist()
     assert [counts.tolist() for counts in seen] == [want, want]
-    assert [c.what for c in noisy.charges] == ["counts of a grid", "counts of a grid", "counts of the leaves"]
+    grid = "noisy counts of a grid"
+    assert [c.what for c in noisy.charges] == [grid, grid, "noisy counts of the leaves"]
 
 
 @pytest.mark.parametrize("parts", [(9, 1), (0, 2), (-1, 2), (2,), (2, 2, 2), (2.0, 2), (True, 2)], ids=str)
 def test_grid_of_impossible_parts_is_refused(parts: tuple[object, ...], keys: CountedKeys) -> None:
-    with pytest.raises(BadInput, match=r"1 or more parts along each of 2 axes|at most 8 parts an axis"):
+    with pytest.raises(BadInput, match=r"1 or more parts along each of 2 axes|at most 8 parts per axis"):
         grown(lambda gate, epsilon: gate.grid(parts, EIGHTH), domain=SMALL)  # type: ignore[arg-type]
     assert not keys.drawn
 
@@ -1039,7 +1045,7 @@ def test_medians_on_a_sample_spend_what_the_sample_is_worth() -> None:
     assert left[0] > 10 * EIGHTH
     assert noisy.charges == (
         Charge("medians on a sample of 0.01", "exponential", EIGHTH),
-        Charge("counts of the leaves", "discrete-laplace", HALF - EIGHTH),
+        Charge("noisy counts of the leaves", "discrete-laplace", HALF - EIGHTH),
     )
 
 
@@ -1069,7 +1075,7 @@ def test_medians_see_the_sample_and_counts_see_all(monkeypatch: pytest.MonkeyPat
         return GATE.exact_cuts(values, *more[:3])
 
     monkeypatch.setattr(GATE, "private_cuts", cuts)
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(noise_models, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
         part = gate.sample(Fraction(1, 10), EIGHTH, NONE, "exponential")
@@ -1091,7 +1097,7 @@ def test_medians_see_the_sample_and_counts_see_all(monkeypatch: pytest.MonkeyPat
 def half_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first half of every level looks dense; the root does."""
     flags = lambda counts, *_: np.arange(len(counts)) < max(1, len(counts) // 2)  # noqa: E731
-    monkeypatch.setattr(GATE, "looks_dense", flags)
+    monkeypatch.setattr("veilmap.vault.mechanisms.density_test.looks_dense", flags)
 
 
 def halve(gate: Gate, dense: NDArray[np.bool_]) -> None:
@@ -1109,7 +1115,7 @@ def test_dense_boxes_are_paid_for_once() -> None:
     noisy = grown(steps)
     assert [(c.what, c.mechanism, c.epsilon) for c in noisy.charges] == [
         ("where to split", "privtree", EIGHTH),
-        ("counts of the leaves", "discrete-laplace", EIGHTH),
+        ("noisy counts of the leaves", "discrete-laplace", EIGHTH),
     ]
     assert [len(np.arange(noisy.tree.size)[noisy.tree.level(i)]) for i in range(5)] == [1, 4, 8, 16, 32]
 
@@ -1124,7 +1130,7 @@ def dense_after(*steps: Callable[[Gate, NDArray[np.bool_]], object]) -> Callable
     return run
 
 
-LEVEL_BY_LEVEL = "Dense boxes are asked for at the root, and then level by level"
+LEVEL_BY_LEVEL = "A density test begins at the root, and goes level by level"
 INSIDE = "A box is dense only inside a dense one"
 OUT_OF_ORDER: dict[str, tuple[Callable[[Gate, Fraction], None], str]] = {
     "the root twice": (dense_after(), LEVEL_BY_LEVEL),
@@ -1166,7 +1172,7 @@ def test_exact_medians_need_permission_and_say_so() -> None:
         grown(exact_medians)
     noisy = grown(exact_medians, allow_nonprivate=True)
     assert not noisy.private
-    assert [c.what for c in noisy.charges] == ["counts of the leaves"]
+    assert [c.what for c in noisy.charges] == ["noisy counts of the leaves"]
     assert sorted(naive_counts(some_points(), SQUARE, noisy)) == [250, 250, 500]
 
 
@@ -1199,7 +1205,7 @@ OWNERS = np.concatenate([np.zeros(50, np.int64), np.arange(1, 101)])
 
 def of_people(structure: object, most: int = 3, epsilon: Fraction = HALF, **more: object) -> NoisyTree:
     method = Method(structure=structure, noise=more.pop("noise", Noise.DISCRETE_LAPLACE))  # type: ignore[arg-type]
-    return measure(seal(CROWD, SQUARE, OWNERS, most), method, epsilon, **more)  # type: ignore[arg-type]
+    return measure(seal(CROWD, SQUARE, OWNERS, most), method, epsilon, **more).tree  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("silence")
@@ -1229,7 +1235,7 @@ def test_noise_that_is_drawn_is_that_of_the_variance(monkeypatch: pytest.MonkeyP
         asked.append(epsilon)
         return np.zeros(n, np.int64)
 
-    monkeypatch.setattr(price, "discrete_laplace", draw)
+    monkeypatch.setattr(noise_models, "discrete_laplace", draw)
     charges = of_people(Quadtree(2)).charges
     assert asked == [c.epsilon / 3 for c in charges]
 
@@ -1259,7 +1265,7 @@ def test_splits_pay_for_all_rows_of_a_person(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(lowering[:2])  # type: ignore[arg-type]
         return np.zeros(len(counts), np.bool_)
 
-    monkeypatch.setattr(GATE, "looks_dense", dense)
+    monkeypatch.setattr("veilmap.vault.mechanisms.density_test.looks_dense", dense)
     of_people(PrivTree())
     assert asked == [decay(HALF / 2 / 3, 4)]
 
@@ -1280,13 +1286,13 @@ def test_sample_takes_people_and_not_rows(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_which_rows_of_a_person_count_is_left_to_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
+    monkeypatch.setattr(noise_models, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
     points, domain = np.arange(16)[:, None] / 16, Domain({"x": (0, 1)}, bits=4)
     times = np.zeros(16, np.int64)
     for seed in range(200):
         with fixed_entropy(seed):
             sealed = seal(points, domain, np.zeros(16, np.int64), 4)
-            leaves = measure(sealed, Method(structure=Quadtree(4), budget=LeafOnly()), HALF).noisy_count[-16:]
+            leaves = measure(sealed, Method(structure=Quadtree(4), budget=LeafOnly()), HALF).tree.noisy_count[-16:]
         assert sorted(leaves.tolist()) == [0] * 12 + [1] * 4
         times += leaves
     assert times.min() > 15  # each 50 times, give or take 6
@@ -1305,9 +1311,9 @@ def test_people_and_their_limit_go_together(unit: object, most: object) -> None:
 @pytest.mark.parametrize("height", [3, None], ids=str)
 def test_every_level_is_charged_before_its_noise_is_drawn(monkeypatch: pytest.MonkeyPatch, height: int | None) -> None:
     events: list[tuple[str, Fraction]] = []
-    charge = Ledger.charge
+    charge = BudgetMeter.charge
 
-    def charged(self: Ledger, what: str, mechanism: str, epsilon: Fraction, delta: Fraction = NONE) -> None:
+    def charged(self: BudgetMeter, what: str, mechanism: str, epsilon: Fraction, delta: Fraction = NONE) -> None:
         charge(self, what, mechanism, epsilon, delta)
         events.append(("charge", epsilon))
 
@@ -1315,11 +1321,11 @@ def test_every_level_is_charged_before_its_noise_is_drawn(monkeypatch: pytest.Mo
         events.append(("noise", epsilon))
         return discrete_laplace(epsilon, n, keys)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Ledger, "charge", charged)
-    monkeypatch.setattr(price, "discrete_laplace", drawn)
+    monkeypatch.setattr(BudgetMeter, "charge", charged)
+    monkeypatch.setattr(noise_models, "discrete_laplace", drawn)
     noisy = measure(
         seal(some_points(), Domain({"x": (0, 1), "y": (0, 1)}, bits=5)), named("quad-opt", height=height), HALF
-    )
+    ).tree
     charges, draws = ([e for kind, e in events if kind == k] for k in ("charge", "noise"))
     assert charges == draws == [c.epsilon for c in noisy.charges]
     for k, (kind, _) in enumerate(events):
@@ -1335,18 +1341,22 @@ def test_refused_charge_draws_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
         drawn.append(epsilon)
         return np.zeros(n, np.int64)
 
-    monkeypatch.setattr(GATE, "Ledger", lambda total, *more: Ledger(total / 2, *more))
-    monkeypatch.setattr(price, "discrete_laplace", draw)
+    monkeypatch.setattr(GATE, "BudgetMeter", lambda total, *more: BudgetMeter(total / 2, *more))
+    monkeypatch.setattr(noise_models, "discrete_laplace", draw)
     with pytest.raises(BudgetSpent, match="but only"):
         measure(seal(some_points(), SQUARE), Method(structure=Quadtree(3), budget=Uniform()), HALF)
     assert sum(drawn) <= HALF / 2
 
 
 def test_noise_is_drawn_for_each_node_on_its_own() -> None:
-    noisy = measure(seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10))
+    noisy = measure(
+        seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10)
+    ).tree
     assert independent(noisy.noisy_count[noisy.tree.level(8)])
     assert independent(noisy.noisy_count[noisy.tree.level(7)])
-    again = measure(seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10))
+    again = measure(
+        seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10)
+    ).tree
     assert np.mean(noisy.noisy_count == again.noisy_count) < 0.05
 
 
@@ -1360,8 +1370,10 @@ def test_noise_shared_by_siblings_would_be_seen(monkeypatch: pytest.MonkeyPatch)
     def shared(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
         return np.repeat(discrete_laplace(epsilon, -(-n // 4), keys), 4)[:n]  # type: ignore[arg-type]
 
-    monkeypatch.setattr(price, "discrete_laplace", shared)
-    noisy = measure(seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10))
+    monkeypatch.setattr(noise_models, "discrete_laplace", shared)
+    noisy = measure(
+        seal(np.zeros((0, 2)), SQUARE), Method(structure=Quadtree(8), budget=Uniform()), Fraction(1, 10)
+    ).tree
     assert not independent(noisy.noisy_count[noisy.tree.level(8)])
 
 
@@ -1376,8 +1388,8 @@ def test_only_the_closed_set_of_noises_is_taken(noise: object, keys: CountedKeys
 
 def test_fixed_entropy_is_marked() -> None:
     with fixed_entropy(1):
-        assert not measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF).private
-    assert measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF).private
+        assert not measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF).tree.private
+    assert measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF).tree.private
 
 
 # --- measure: when something breaks -----------------------------------------------------------------------------
@@ -1471,7 +1483,7 @@ def test_error_after_counting_leaves_no_exact_count_in_its_traceback(
     def fail(epsilon: Fraction, n: int, keys: object) -> NDArray[np.int64]:
         raise kind("noise")
 
-    monkeypatch.setattr(price, "discrete_laplace", fail)
+    monkeypatch.setattr(noise_models, "discrete_laplace", fail)
     with pytest.raises((VeilmapError, MemoryError, KeyboardInterrupt)) as caught:
         measure(seal(some_points(), SQUARE), named("quad-opt", height=1), HALF)
     assert not inner_frames(caught.value)
@@ -1497,7 +1509,7 @@ def test_the_height_is_chosen_from_the_noisy_count() -> None:
             return 2
 
     points = some_points()
-    noisy = measure(seal(points, SQUARE), Method(structure=Recording()), Fraction(1, 1000))
+    noisy = measure(seal(points, SQUARE), Method(structure=Recording()), Fraction(1, 1000)).tree
     assert seen == [noisy.noisy_count[0]]
     assert seen[0] != len(points)  # noise of scale 50,000: equal with probability 1e-5
 

@@ -10,9 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Line = NDArray[np.float64]
+from veilmap.arrays import Flags, Floats
+
+Line = Floats
 
 FILE = Path(__file__).with_name("lines.npz")
 STEPS = 200  # a degree
@@ -66,14 +68,14 @@ def _layer(name: str) -> list[Line]:
     return [run for ring in _read("land") for run in _runs(ring, _wet(ring))] if name == "coast" else _read(name)
 
 
-def _wet(ring: Line) -> NDArray[np.bool_]:
+def _wet(ring: Line) -> Flags:
     """Of each step of a ring, whether it is a coast: not where the map was cut open, nor at the pole."""
     a, b = ring[:-1], ring[1:]
     cut = (np.abs(a[:, 0]) == 180) & (a[:, 0] == b[:, 0])
     return np.asarray(~cut & ~((a[:, 1] <= -89.9) & (b[:, 1] <= -89.9)))
 
 
-def _runs(line: Line, kept: NDArray[np.bool_]) -> list[Line]:
+def _runs(line: Line, kept: Flags) -> list[Line]:
     """The pieces of a line whose steps are kept."""
     ends = np.flatnonzero(np.diff(kept, prepend=False, append=False))
     return [line[start : end + 1] for start, end in ends.reshape(-1, 2)]

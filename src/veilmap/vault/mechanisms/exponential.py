@@ -8,13 +8,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilmap.kernels import ranks
+from veilmap.arrays import Ints
+from veilmap.kernels import median_ranks
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.noise import Bounds, Probability, exp_bounds, is_below
-
-Ints = NDArray[np.int64]
+from veilmap.vault.mechanisms.laplace import Bounds, Probability, exp_bounds, is_below
 
 
 def exponential_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, keys: Keys) -> Ints:
@@ -30,17 +28,17 @@ def exponential_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fra
     """
     rate, bits = epsilon / 2, RandomBits(keys.fresh())  # the rate of |2 rank − n|
     running, about = np.empty(start[-1] + len(lo), np.int64), np.empty((len(lo), 3), np.int64)
-    ranks.weigh_ranks(values, start, lo, hi, float(rate), running, about)
+    median_ranks.weigh_ranks(values, start, lo, hi, float(rate), running, about)
     cut, open_boxes = np.array(hi), np.flatnonzero(hi - lo >= 2)
     while len(open_boxes):
         whole, nearest, power = about[open_boxes].T
         picked = np.empty((len(open_boxes), 4), np.int64)
-        ranks.pick_ranks(values, start, lo, hi, running, open_boxes, uniform_below(whole, bits), picked)
+        median_ranks.pick_ranks(values, start, lo, hi, running, open_boxes, uniform_below(whole, bits), picked)
         first, gap, proposal, distance = picked.T
         # A fine proposal is accepted with a probability above 1 − 2^-20, so 62 random bits below that settle it.
         # Any other is settled to the last bit; and if rejected, its box draws anew.
         luck = (bits.words(len(open_boxes), "<u8") >> np.uint64(2)).astype(np.int64)
-        accepted = (luck < 2**62 - 2**42) & (proposal >= ranks.FINE)
+        accepted = (luck < 2**62 - 2**42) & (proposal >= median_ranks.FINE)
         for k in np.flatnonzero(~accepted):
             exponent = rate * int(distance[k] - nearest[k])
             chance = _acceptance(int(gap[k]), int(proposal[k]), exponent, int(power[k]))

@@ -11,11 +11,11 @@ from fractions import Fraction
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.noise import Bounds, Probability, discrete_laplace, exp_bounds, is_below
+from veilmap.vault.mechanisms.laplace import Bounds, Probability, discrete_laplace, exp_bounds, is_below
 
 BITS = 32  # compared at first
 BATCH = 1 << 20  # proposals at a time, at most
@@ -38,7 +38,7 @@ def _scale(variance: Fraction) -> int:
     return math.isqrt(math.floor(variance)) + 1
 
 
-def _chances(proposals: NDArray[np.int64], variance: Fraction) -> NDArray[np.float64]:
+def _chances(proposals: Ints, variance: Fraction) -> Floats:
     """exp(−(|y| − σ²/t)² / 2σ²), off by less than 2^-40."""
     distance = np.abs(proposals) - float(variance / _scale(variance))
     return np.exp(-(distance**2) / float(2 * variance))
@@ -49,7 +49,7 @@ def _chance(proposal: int, variance: Fraction) -> Probability:
     return Probability(partial(_falling, (abs(proposal) - variance / _scale(variance)) ** 2 / (2 * variance)))
 
 
-def _accepted(variance: Fraction, n: int, keys: Keys) -> NDArray[np.int64]:
+def _accepted(variance: Fraction, n: int, keys: Keys) -> Ints:
     """Those of ``n`` proposals that are accepted, in their order."""
     y = discrete_laplace(Fraction(1, _scale(variance)), n, keys)
     bits = RandomBits(keys.fresh())
@@ -61,7 +61,7 @@ def _accepted(variance: Fraction, n: int, keys: Keys) -> NDArray[np.int64]:
     return y[accepted]
 
 
-def discrete_gaussian(variance: Fraction, n: int, keys: Keys) -> NDArray[np.int64]:
+def discrete_gaussian(variance: Fraction, n: int, keys: Keys) -> Ints:
     """``n`` independent draws with the parameter σ² = ``variance``.
 
     Guarantees:

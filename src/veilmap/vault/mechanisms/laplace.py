@@ -22,6 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from veilmap.arrays import Flags, Ints
 from veilmap.errors import BadInput
 from veilmap.vault.entropy import Keys, RandomBits
 
@@ -92,7 +93,7 @@ def _first_digits(probabilities: tuple[Probability, ...]) -> Words:
 
 
 @njit(cache=True, nogil=True)
-def _compare(words: Words, first: Words, signs: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _compare(words: Words, first: Words, signs: NDArray[np.uint8]) -> tuple[Ints, Flags]:
     """Z from 16-bit comparisons, one row of ``words`` for Z = 0, for each digit, and for the tail.
 
     Beside it, which draws have a comparison that 16 bits left open, or a digit beyond the last.
@@ -129,7 +130,7 @@ def is_below(word: int, seen: int, p: Probability, bits: RandomBits) -> bool:
     return _refine(p, bits, seen) if word == digits else word < digits
 
 
-def _draw(probabilities: tuple[Probability, ...], n: int, key: bytes) -> NDArray[np.int64]:
+def _draw(probabilities: tuple[Probability, ...], n: int, key: bytes) -> Ints:
     """``n`` draws from one key."""
     bits = RandomBits(key)
     words = bits.words((len(probabilities), n), "<u2")
@@ -161,7 +162,7 @@ def _draw_slowly(
     return 0 if zero else magnitude * (1 - 2 * int(sign & 1))
 
 
-def discrete_laplace(epsilon: Fraction, n: int, keys: Keys) -> NDArray[np.int64]:
+def discrete_laplace(epsilon: Fraction, n: int, keys: Keys) -> Ints:
     """``n`` independent draws of scale 1/ε.
 
     Guarantees:

@@ -10,16 +10,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Ints
 from veilmap.errors import BadInput, near_misses
-from veilmap.kernels import centres
+from veilmap.kernels import box_medians
 from veilmap.vault.entropy import Keys
-from veilmap.vault.exponential import exponential_cuts
-from veilmap.vault.noise import discrete_laplace
-from veilmap.vault.smooth import smooth_cuts
-
-Ints = NDArray[np.int64]
+from veilmap.vault.mechanisms.exponential import exponential_cuts
+from veilmap.vault.mechanisms.laplace import discrete_laplace, exp_bounds
+from veilmap.vault.mechanisms.smooth import smooth_cuts
 
 MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean")
 STEPS = 1024  # positions of a value within its box, for sums; and cells of the cell-based median
@@ -43,6 +41,14 @@ def private_cuts(
     raise BadInput(f"There is no mechanism {mechanism!r} for medians. {near_misses(str(mechanism), MEDIANS)}")
 
 
+def group_delta(epsilon: Fraction, delta: Fraction, rows: int) -> Fraction:
+    """Return the δ for single rows at ε/rows that is worth δ for a group of rows.
+
+    ε-private for a row is kε-private for k rows, and δ grows to k e^(kε) δ at most.
+    """
+    return delta / (rows * exp_bounds(epsilon, 30)[1]) if rows > 1 else delta
+
+
 def mean_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, keys: Keys) -> Ints:
     """One cut of each box at a noisy mean: Inan et al.'s stand-in for the median.
 
@@ -52,7 +58,7 @@ def mean_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, 
     - Each has noise for ε/2. The cut is made of these two noisy numbers and the box.
     """
     sums = np.empty(len(lo), np.int64)
-    centres.sum_positions(values, start, lo, hi, STEPS, sums)
+    box_medians.sum_positions(values, start, lo, hi, STEPS, sums)
     count = np.diff(start) + discrete_laplace(epsilon / 2, len(lo), keys)
     total = sums + discrete_laplace(epsilon / 2 / (STEPS - 1), len(lo), keys)
     return mean_cut(count, total, lo, hi, STEPS)
@@ -68,7 +74,7 @@ def mean_cut(count: Ints, total: Ints, lo: Ints, hi: Ints, steps: int) -> Ints:
 def exact_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints) -> Ints:
     """The true medians. NOT private: for yardsticks that say so, and for nothing else."""
     cut = np.empty(len(lo), np.int64)
-    centres.find_medians(values, start, lo, hi, cut)
+    box_medians.find_medians(values, start, lo, hi, cut)
     return cut
 
 

@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from veilmap.amounts import exact_epsilon, exact_number
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, near_misses
+from veilmap.validation import exact_epsilon, exact_number
 from veilmap.vault.entropy import current_keys
-from veilmap.vault.medians import MEDIANS, cell_median, private_cuts
-from veilmap.vault.sampling import inner_epsilon, poisson
+from veilmap.vault.mechanisms.medians import MEDIANS, cell_median, private_cuts
+from veilmap.vault.mechanisms.sampling import inner_epsilon, poisson
 from veilmap.vault.sealed import Sealed, seal, silenced
 
 MECHANISMS = (*MEDIANS, "cell")

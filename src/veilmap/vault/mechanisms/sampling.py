@@ -6,14 +6,14 @@ from decimal import ROUND_FLOOR, Context, Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Flags
 from veilmap.errors import BadInput
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.noise import BLOCK, Probability, exp_bounds, is_below
+from veilmap.vault.mechanisms.laplace import BLOCK, Probability, exp_bounds, is_below
 
 
-def poisson(rate: Fraction, n: int, keys: Keys) -> NDArray[np.bool_]:
+def poisson(rate: Fraction, n: int, keys: Keys) -> Flags:
     """Which of n units are in the sample: each on its own, with probability exactly ``rate``."""
     if not 0 < rate <= 1:
         raise BadInput(f"A sample takes a part of the data above 0 and up to 1, got {float(rate):.3g}.")

@@ -10,16 +10,13 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
-from veilmap.kernels.smooth import ERROR, find_smooth
+from veilmap.kernels.smooth_sensitivity import ERROR, find_smooth
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.exponential import decay_bounds
-from veilmap.vault.noise import Bounds, Probability, is_below
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from veilmap.vault.mechanisms.exponential import decay_bounds
+from veilmap.vault.mechanisms.laplace import Bounds, Probability, is_below
 
 DIGITS = 62  # of G: anything from 2^62 on leads out of every box
 OPEN = 2.0  # a comparison of 32 bits closer than this is carried on: the float is right to within 1

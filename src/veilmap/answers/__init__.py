@@ -1,0 +1,1 @@
+"""Answers from published numbers alone: boxes and zones, with error bars."""

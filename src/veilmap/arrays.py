@@ -1,0 +1,13 @@
+"""Names for the types of arrays."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+SmallInts: TypeAlias = NDArray[np.int32]
+Flags: TypeAlias = NDArray[np.bool_]

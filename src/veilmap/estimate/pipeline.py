@@ -1,0 +1,65 @@
+"""From noisy counts to estimates. Post-processing: it sees released numbers only, and costs no privacy."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from veilmap.estimate.adjacency import Adjacency
+from veilmap.estimate.least_squares import least_squares
+from veilmap.estimate.node_estimates import NodeEstimates
+from veilmap.estimate.nonnegative import nonnegative
+from veilmap.estimate.pruning import prune
+from veilmap.estimate.selection_bias import unbiased_counts
+from veilmap.estimate.shrink import shrink
+from veilmap.estimate.slopes import slopes
+from veilmap.estimate.unevenness import Learned, unevenness
+from veilmap.kernels import tree_sweeps
+from veilmap.memory import give_back
+from veilmap.method.method import Method, Noise, PostProcessing
+from veilmap.vault import NoisyTree
+
+LARGE_TREE_NODES = 1 << 20
+"""From here on, memory matters more than a second thread."""
+QUANTUM = 2.0**-10
+"""Estimates are multiples of this, far below any noise, so that they add up without rounding."""
+
+
+def estimate(noisy: NoisyTree, method: Method, unevenness_soon: bool = False) -> NodeEstimates:
+    """Compute what the method publishes of its noisy counts.
+
+    With ``unevenness_soon``, another thread learns at the same time how uneven leaves are, since a check asks next.
+    """
+    if not unevenness_soon:
+        return _estimate(noisy, method, None)
+    if noisy.tree.size > LARGE_TREE_NODES:
+        give_back()  # what is left of growing the tree would add to what comes
+        return _estimate(noisy, method, None)
+    with ThreadPoolExecutor(1) as other:
+        return _estimate(noisy, method, other)
+
+
+def _estimate(noisy: NoisyTree, method: Method, other: Executor | None) -> NodeEstimates:
+    tree, own = noisy.tree, noisy.noise_variance
+    near = Adjacency.of(tree) if method.estimate is PostProcessing.SHRINK else None
+    learned = None if other is None else other.submit(Learned.of, noisy).result
+    if method.estimate is PostProcessing.NOISY_COUNTS:
+        counts, variance = np.where(np.isfinite(own), noisy.noisy_count, np.nan), own  # none where not measured
+    elif near is not None:
+        counts, variance = least_squares(noisy, unbiased_counts(tree, noisy.noisy_count, own))
+        shrink(tree, near, noisy.noisy_count, own, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
+    else:
+        counts, variance = least_squares(noisy)
+    if method.estimate is PostProcessing.NONNEGATIVE:
+        counts = nonnegative(tree, counts, variance, QUANTUM)
+    elif method.estimate is not PostProcessing.NOISY_COUNTS:
+        tree_sweeps.round_down(tree.first_child, counts, QUANTUM)
+    full = nodes = NodeEstimates(tree, noisy.noisy_count, own, counts, variance)
+    if method.prune_below is not None:
+        nodes, near = prune(full, method.prune_below), None
+    if method.slopes:
+        nodes = replace(nodes, slope=slopes(nodes, near))
+    return replace(nodes, learn=partial(unevenness, full, nodes, learned))

@@ -1,0 +1,1 @@
+"""Coordinate reference systems and the base map."""

@@ -1,0 +1,1 @@
+"""Releases: how they are made, what they promise, and the files they live in."""

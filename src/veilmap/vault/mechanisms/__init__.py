@@ -1,0 +1,1 @@
+"""The closed family of mechanisms that add noise. Each has a proof page."""

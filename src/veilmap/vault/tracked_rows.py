@@ -1,0 +1,98 @@
+"""The rows behind a growing tree. Exact, and for the vault alone. Proof: proofs/measure.md."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from veilmap.arrays import Ints
+from veilmap.engines.tally import Count, Grid, Nodes, Place, Step
+from veilmap.kernels.counting import sum_children
+from veilmap.trees import RegularTree, Tree
+from veilmap.vault.entropy import Keys
+from veilmap.vault.rows import Rows
+from veilmap.vault.sealed import Progress, Sealed
+from veilmap.vault.stream import Stream
+
+
+class TrackedRows:
+    """Rows that follow the cuts of a tree: read when they are first needed, in memory or as a stream."""
+
+    __slots__ = ("_counts", "_keys", "_points", "_progress", "_rows", "_sample", "streams")
+
+    def __init__(self, points: Sealed, passes: int | None, keys: Keys, progress: Progress) -> None:
+        self._points, self._keys, self._progress = points, keys, progress
+        # Counts of a regular tree need no rows to be held, unless people must be distinguished, other trees come after
+        # it, or rows must be read again and cannot be.
+        self.streams = not points.has_units and (passes == 1 or (passes is not None and points.again))
+        self._rows: Rows | Stream | None = None  # once a tree that is no regular grid needs them
+        self._sample: Rows | None = None  # that medians are computed on
+        self._counts: Ints | None = None  # of all nodes of the tree, until it grows
+
+    @property
+    def read(self) -> bool:
+        """Whether rows have been read and follow the tree."""
+        return self._rows is not None
+
+    def _tracked(self, tree: Tree) -> Rows | Stream:
+        if self._rows is None:
+            points, domain = self._points, self._points.domain
+            if points.has_units:
+                rows: Rows | Stream = Rows(*points._rows(self._progress)).capped(points.most_rows, self._keys)
+            else:
+                found = (points._engine, domain) if self.streams else points._held(self._progress)
+                rows = Rows(found) if isinstance(found, list) else Stream(*found, self._progress)
+            self._rows = rows.in_order() if domain.dimensions == 1 else rows
+            if isinstance(tree, RegularTree) and tree.size > 1:
+                self._rows.follow(Place(tree, domain.bits))
+        return self._rows
+
+    def follow(self, tree: Tree, step: Step | None) -> None:
+        """Take the step from ``tree`` to the next; without one, no row has been read that could take it."""
+        if step is not None:
+            self._tracked(tree).follow(step)
+            if self._sample is not None:
+                self._sample.follow(step)
+        self._counts = None
+
+    def shorten(self, tree: RegularTree) -> None:
+        """Go back to a tree of fewer levels."""
+        self._counts = None if self._counts is None else self._counts[: tree.size]
+        for rows in (self._rows, self._sample):
+            if rows is not None:
+                rows.follow(Place(tree, self._points.domain.bits))
+
+    def lay_along(self, tree: Tree, order: int) -> None:
+        """Replace the axes of all rows by one, their places along a Hilbert curve."""
+        self._rows = self._tracked(tree).along(order, self._points.domain.bits)
+
+    def sample(self, tree: Tree, rate: Fraction) -> None:
+        """Draw the sample that medians are computed on."""
+        self._sample = self._tracked(tree).sampled(rate, self._keys)
+
+    def sorted_along(self, tree: Tree, axis: int) -> tuple[Ints, Ints]:
+        """Return the cells of each newest node along an axis, of the sample if there is one, and where each begins."""
+        rows = self._sample
+        if rows is None:
+            self._rows = rows = self._tracked(tree).loaded()
+        return rows.sorted_along(tree, axis, self._points.domain.bits)
+
+    def tally(self, tree: Tree, count: Count) -> Ints:
+        return self._tracked(tree).tally(count)
+
+    def counts(self, tree: Tree) -> Ints:
+        """Return the counts of all nodes."""
+        if self._counts is None:
+            if self._rows is None and isinstance(tree, RegularTree) and self.streams:
+                self._counts = np.zeros(tree.size, np.int64)
+                leaves = tree.places(tree.height)
+                self._counts[leaves] = self._points._tally(Grid(leaves.shape), self._progress).reshape(leaves.shape)
+            else:
+                self._counts = self.tally(tree, Nodes(tree.size))
+            sum_children(tree.first_child, self._counts, tree.level_start[-2])
+        return self._counts
+
+    def forget_counts(self) -> None:
+        """Free memory that only further counts would need."""
+        self._counts = None
