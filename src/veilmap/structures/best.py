@@ -1,4 +1,7 @@
-"""A grid of grids that suits the data: how fine, how deep and at what price, from noisy numbers alone."""
+"""A tree of grids that suits the data: leaf sizes, depth and prices follow from noisy numbers alone.
+
+Also known as a multi-level adaptive grid. ``docs/model.md`` explains the model, ``proofs/best.md`` proves its privacy.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +17,22 @@ from veilmap.budgets import Budget, Chosen
 from veilmap.errors import BadInput
 from veilmap.kernels.sibling_contrasts import add_contrasts
 from veilmap.structures.base import CELLS_PER_RUN, Gate, Structure
+from veilmap.structures.best_tuning import PRICE_UNITS, TUNING
 from veilmap.trees import Tree, product
 
-UNITS = 100  # of the budget: what is spent on a node is a whole number of them
-TOTAL, AGAIN = 1, 4  # for the number of rows, and for a second look at it where the first says little
-SURE = 400.0  # rows times ε from which one look is enough
-
-CELL = 4.0  # rows times ε that a leaf deserves when nothing is known
-FIRST = 8.0  # the same for the first split, which must not be too fine before more is known
-FANOUT, LIFT = 36.0, 0.4  # parts of one split, about; levels are rounded up a little more often than down
-GLANCE = 16  # units that the first split costs where rows are few, and axes are not
-DEEPEST = 8  # splits that are planned ahead
-DOWN = 1.45, 1.1  # later levels are worth more than what is cut of them: small boxes are made of them; on one axis
-ALONE = 1.6  # parts that a box must deserve to be split at all
-MOST_PARTS = 512
-MOST = 2**22  # leaves, about
-
-FEW, MANY, MOST_ROWS = 500.0, 6000.0, 60_000.0  # rows times ε: fewer than few are neither probed nor checked
-ASIDE = 3, 2, 1  # units that a probe and a check cost together: of few rows, of many, and of most
-PROBE, PROBE_FEW = Fraction(2, 5), Fraction(2, 3)  # of that is for the probe, and where rows are few
-MOST_TALLIED = 2**19  # parts that it looks at
-ROUGH, TRUST = 0.25, 0.12  # what it is expected to say, and how surely
-NOISE, NOISE_FEW = 0.35, 0.8  # of a leaf's noise is in an answer that cuts it; of few rows on one or two axes
-CELLS = np.geomspace(0.7, 128, 40)
-
-ALIKE, LEARNED = 0.06, 20  # how unlike neighbours usually are, and how many pairs that belief is worth
-LOCAL, FURTHEST = 0.6, 2.5  # how far cells follow what is learned of boxes with as many rows
+CANDIDATE_LEAF_LOADS = np.geomspace(0.7, 128, 40)
 
 
 @dataclass(frozen=True, slots=True)
 class Best(Structure):
-    """The most accurate structure here, without a knob.
+    """The default structure, and the most accurate one. It has no parameters.
 
-    A box is cut into as many parts as its noisy count deserves, and each part again, for as long as it pays. How many
-    rows a leaf should have is learned first: a probe compares the halves of cells of several sizes.
+    Each box is split into as many children as its noisy count deserves, and each child again, for as long as that pays.
+    The number of rows per leaf is learned first: a probe measures the roughness of the data at several scales.
     """
 
     height: ClassVar[None] = None
-    max_nodes: ClassVar[int] = 2 * MOST  # about
+    max_nodes: ClassVar[int] = 2 * TUNING.max_leaves  # about
     usual_budget: ClassVar[Chosen] = Chosen()
 
     def nodes(self, dimensions: int) -> int | None:
@@ -59,126 +40,156 @@ class Best(Structure):
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         if not isinstance(budget, Chosen):
-            raise BadInput("This structure shares its budget out itself: leave the budget out.")
-        axes, one = gate.domain.dimensions, epsilon / UNITS
-        sharp = gate.sharpness(epsilon) * (np.arange(UNITS + 1) / UNITS) ** (gate.power / 2)  # by units
-        counts = gate.count_each(np.zeros(1, np.int64), np.array([TOTAL]), one).astype(np.float64)
-        left = np.array([UNITS - TOTAL])
-        if counts[0] * sharp[-1] < SURE:
-            counts, left = _split(gate, np.ones((1, axes), np.int64), np.array([AGAIN]), left, one)
-        rows = max(float(counts[0]), 1.0)
-        load = rows * float(sharp[-1])
-        probing, many = load >= FEW, load >= MANY
-        aside = ASIDE[many + (load >= MOST_ROWS)] if probing else 0
-        left, kept = left - aside, aside * one
-        price = (PROBE if many else PROBE_FEW) * kept
-        least = load / MOST
-        cell, alike, spend = FIRST if many else CELL, np.ones(1), None
-        while True:
-            live, tree = left > 0, gate.tree()
-            if not live.any():
-                break
-            if spend is not None:
-                alike = likeness(tree, counts, sharp, spend, left)
-            wanted = np.maximum(counts, 0) * sharp[left] / np.maximum(cell * alike, least)
-            newest = tree.level(tree.height)
-            width = (tree.hi[newest] - tree.lo[newest])[live]
-            parts, spend = np.zeros((len(live), axes), np.int64), np.zeros(len(live), np.int64)
-            if probing and not many and axes > 1:  # one box: where so few are is seen in parts of one size, for little
-                parts[:], spend[:] = np.minimum(round(FANOUT ** (1 / axes)), width), np.minimum(GLANCE, left)
+            raise BadInput("The structure 'best' allocates its budget itself. Leave the budget out.")
+        axes, unit_price = gate.domain.dimensions, epsilon / PRICE_UNITS
+        # the ε of Laplace noise that is as small as the noise bought with so many units
+        sharpness = gate.sharpness(epsilon) * (np.arange(PRICE_UNITS + 1) / PRICE_UNITS) ** (gate.power / 2)
+        counts = gate.count_each(np.zeros(1, np.int64), np.array([TUNING.total_units]), unit_price).astype(np.float64)
+        units_left = np.array([PRICE_UNITS - TUNING.total_units])
+        if counts[0] * sharpness[-1] < TUNING.recount_below_load:
+            once = np.ones((1, axes), np.int64)
+            counts, units_left = _split(gate, once, np.array([TUNING.recount_units]), units_left, unit_price)
+        load = max(float(counts[0]), 1.0) * float(sharpness[-1])
+        probing, many = load >= TUNING.min_probe_load, load >= TUNING.many_rows_load
+        reserved_units = _reserved_units(load)
+        units_left, reserved = units_left - reserved_units, reserved_units * unit_price
+        probe_price = (TUNING.probe_share_many if many else TUNING.probe_share_few) * reserved
+        load_per_leaf = TUNING.load_per_leaf_first_split if many else TUNING.load_per_leaf
+        leaf_factor, units = np.ones(1), None
+        while (growing := units_left > 0).any():
+            tree = gate.tree()
+            if units is not None:
+                leaf_factor = leaf_size_factors(tree, counts, sharpness, units, units_left)
+            leaf_load = np.maximum(load_per_leaf * leaf_factor, load / TUNING.max_leaves)
+            leaves = np.maximum(counts, 0) * sharpness[units_left] / leaf_load
+            frontier = tree.level(tree.height)
+            width = (tree.hi[frontier] - tree.lo[frontier])[growing]
+            parts, units = np.zeros((len(growing), axes), np.int64), np.zeros(len(growing), np.int64)
+            if probing and not many and axes > 1:  # the root: few rows say little of how to split it, so it costs little
+                parts[:] = np.minimum(round(TUNING.children_per_split ** (1 / axes)), width)
+                units[:] = np.minimum(TUNING.first_split_units_few, units_left)
             else:
-                parts[live], spend[live] = plan(wanted[live], left[live], width, gate.power)
-            counts, left = _split(gate, parts, spend, left, one)
-            if probing and left.min() > 0 and (learned := probe(gate, counts, sharp[left], price, many)):
-                cell, kept = learned, kept - price
+                parts[growing], units[growing] = plan_split(leaves[growing], units_left[growing], width, gate.power)
+            counts, units_left = _split(gate, parts, units, units_left, unit_price)
+            if probing and units_left.min() > 0:
+                learned = probe(gate, counts, sharpness[units_left], probe_price, many)
+                if learned is not None:
+                    load_per_leaf, reserved = learned, reserved - probe_price
             probing = False
-        if kept:
-            gate.reserve_check(kept)
+        if reserved:
+            gate.reserve_check(reserved)
 
 
-def _split(gate: Gate, parts: Ints, spend: Ints, left: Ints, one: Fraction) -> tuple[Floats, Ints]:
-    """Cut the newest boxes and count their parts: noisy counts, and what each has left."""
+def _reserved_units(load: float) -> int:
+    """Return the units that probe and check cost together."""
+    if load < TUNING.min_probe_load:
+        return 0
+    if load < TUNING.many_rows_load:
+        return TUNING.reserved_units_few
+    return TUNING.reserved_units_many if load < TUNING.most_rows_load else TUNING.reserved_units_most
+
+
+def _split(gate: Gate, parts: Ints, units: Ints, units_left: Ints, unit_price: Fraction) -> tuple[Floats, Ints]:
+    """Split the frontier and count the children. Return their noisy counts and the units that each has left."""
     gate.split(parts)
-    newest = gate.tree().level(gate.tree().height)
+    frontier = gate.tree().level(gate.tree().height)
     fanout = product(parts)
-    grains = np.repeat(spend, fanout)
-    counts = gate.count_each(np.arange(newest.start, newest.stop), grains, one)
-    return counts.astype(np.float64), np.repeat(left, fanout) - grains
+    child_units = np.repeat(units, fanout)
+    counts = gate.count_each(np.arange(frontier.start, frontier.stop), child_units, unit_price)
+    return counts.astype(np.float64), np.repeat(units_left, fanout) - child_units
 
 
-def plan(wanted: Floats, left: Ints, width: Ints, power: int) -> tuple[Ints, Ints]:
-    """Parts of boxes along each axis, and the units that each part pays.
+def plan_split(leaves: Floats, units_left: Ints, width: Ints, power: int) -> tuple[Ints, Ints]:
+    """Return into how many parts boxes are split along each axis, and the units that each child pays.
 
-    ``wanted`` is how many leaves a box deserves, ``left`` the units it has, ``width`` its cells an axis. Enough levels
-    are planned for that many with about ``FANOUT`` parts each, and the budget goes to them as they will be used: a
-    box's border meets so many nodes of a level.
+    ``leaves`` is how many leaves a box deserves, ``units_left`` what it may spend, ``width`` its cells per axis. Enough
+    levels are planned for these leaves with about ``children_per_split`` children each. The budget is shared among the
+    levels in proportion to their use: the border of a query meets so many nodes of a level.
     """
     axes = width.shape[1]
-    levels = np.clip(np.round(np.log(np.maximum(wanted, 1)) / math.log(FANOUT) + LIFT), 1, DEEPEST)
-    each = np.maximum(wanted, 1) ** (1 / axes / levels)  # parts a side
-    growth = DOWN[axes == 1] * each ** ((axes - 1) / (power + 1))  # from one level to the next
-    spend = np.maximum(np.round(left * (growth - 1) / (growth**levels - 1)), 1).astype(np.int64)
-    last = (levels == 1) | (spend >= left)
-    parts = np.tile(np.round(np.where(levels == 1, each, np.maximum(each, 2)))[:, None], (1, axes))
-    parts[last & (wanted < ALONE)] = 1
-    parts = np.minimum(np.clip(parts, 1, MOST_PARTS).astype(np.int64), np.maximum(width, 1))
+    depth = np.log(np.maximum(leaves, 1)) / math.log(TUNING.children_per_split)
+    levels = np.clip(np.round(depth + TUNING.level_rounding), 1, TUNING.max_planned_levels)
+    parts_per_axis = np.maximum(leaves, 1) ** (1 / axes / levels)
+    weight = TUNING.level_weight_one_axis if axes == 1 else TUNING.level_weight
+    growth = weight * parts_per_axis ** ((axes - 1) / (power + 1))  # of prices, from one level to the next
+    units = np.maximum(np.round(units_left * (growth - 1) / (growth**levels - 1)), 1).astype(np.int64)
+    last = (levels == 1) | (units >= units_left)
+    parts_per_axis = np.where(levels == 1, parts_per_axis, np.maximum(parts_per_axis, 2))
+    parts = np.tile(np.round(parts_per_axis)[:, None], (1, axes))
+    parts[last & (leaves < TUNING.min_children)] = 1
+    parts = np.minimum(np.clip(parts, 1, TUNING.max_parts_per_axis).astype(np.int64), np.maximum(width, 1))
     last |= parts.T.max(axis=0) == 1
-    return parts, np.where(last, left, spend)
+    return parts, np.where(last, units_left, units)
 
 
-def probe(gate: Gate, counts: Floats, sharp: Floats, price: Fraction, many: bool) -> float:
-    """The rows times ε that leaves should have, where noise and unevenness of cut leaves are in balance.
+def probe(gate: Gate, counts: Floats, sharpness: Floats, price: Fraction, many: bool) -> float | None:
+    """Return the load per leaf at which noise and unevenness inside cut leaves are in balance.
 
-    ``many`` rows are looked at closely; few, in larger cells and at two scales. 0 when no box can be probed: then
-    nothing is spent.
+    With ``many`` rows the roughness is measured in fine cells; with few, in larger cells and at two scales. ``None``
+    when no box can be probed: then nothing is spent.
     """
-    axes, tree = gate.domain.dimensions, gate.tree()
-    newest = tree.level(tree.height)
-    narrow = np.log2((tree.hi[newest] - tree.lo[newest]).min(axis=1)) - 1
-    load = np.maximum(counts, 0) * sharp
-    deepest = math.log2(MOST_TALLIED) // axes - 1
-    finest = np.floor(np.log2(np.maximum(load, 1)) / axes) - (not many)
-    depth = np.minimum(finest, np.minimum(narrow, deepest)).astype(np.int64)
-    depth[load < 2] = -1
-    size = np.where(depth < 0, 0.0, 2.0 ** (axes * (depth + 1)))
-    lot = (np.arange(len(size), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) / 2**32
-    depth[lot * size.sum() > MOST_TALLIED] = -1  # a public draw of boxes
+    axes = gate.domain.dimensions
+    load = np.maximum(counts, 0) * sharpness
+    depth = _probe_depth(gate.tree(), load, many)
     scales = (5 if axes == 1 else 3) if many else 2
     if not (depth >= 0).any():
-        return 0.0
+        return None
     noisy = gate.roughness(depth, scales, price)
-    error = axes * scales ** (gate.power / 2) * math.sqrt(2) / gate.sharpness(price)  # standard error of a sum
-    at, rough = [], []
+    standard_error = axes * scales ** (gate.power / 2) * math.sqrt(2) / gate.sharpness(price)
+    log_load, log_unevenness = [], []
     for scale in range(scales):
-        some = depth >= scale
-        if not some.any():
+        probed = depth >= scale
+        if not probed.any():
             break
-        n, cells = np.maximum(counts[some], 1e-9), 2.0 ** (axes * (depth[some] - scale))
-        runs = cells / np.minimum(CELLS_PER_RUN, 2.0 ** (depth[some] - scale)) if axes > 1 else cells
-        mass = n.sum()
-        chances = (0.8 * np.sqrt(n * runs) * np.minimum(1, 1.25 * np.sqrt(n / runs))).sum() / mass
-        trust = TRUST**2 / (TRUST**2 + (error / axes / mass) ** 2)
-        seen = trust * noisy[scale] / axes / mass + (1 - trust) * math.hypot(ROUGH, chances)
-        at.append(float((n * np.log(n * sharp[some] / cells)).sum() / mass))
-        rough.append(math.log(max(max(seen, 0.02) ** 2 - chances**2, 4e-4)))
-    uneven = np.exp(np.interp(np.log(CELLS), np.maximum.accumulate(at), rough))
-    noise = NOISE if many or axes > 2 else NOISE_FEW
-    cost = 2 * noise / CELLS + uneven * CELLS + sharp.mean() * np.sqrt(CELLS / max(float(load.mean()), 1.0))
-    return float(CELLS[np.argmin(cost)])
+        rows, cells = np.maximum(counts[probed], 1e-9), 2.0 ** (axes * (depth[probed] - scale))
+        runs = cells / np.minimum(CELLS_PER_RUN, 2.0 ** (depth[probed] - scale)) if axes > 1 else cells
+        all_rows = rows.sum()
+        by_chance = (0.8 * np.sqrt(rows * runs) * np.minimum(1, 1.25 * np.sqrt(rows / runs))).sum() / all_rows
+        trust = TUNING.expected_roughness_sd**2 / (
+            TUNING.expected_roughness_sd**2 + (standard_error / axes / all_rows) ** 2
+        )
+        roughness = trust * noisy[scale] / axes / all_rows
+        roughness += (1 - trust) * math.hypot(TUNING.expected_roughness, by_chance)
+        log_load.append(float((rows * np.log(rows * sharpness[probed] / cells)).sum() / all_rows))
+        log_unevenness.append(math.log(max(max(roughness, 0.02) ** 2 - by_chance**2, 4e-4)))
+    leaf_loads = CANDIDATE_LEAF_LOADS
+    unevenness = np.exp(np.interp(np.log(leaf_loads), np.maximum.accumulate(log_load), log_unevenness))
+    noise_weight = TUNING.noise_weight_many if many or axes > 2 else TUNING.noise_weight_few
+    cost = 2 * noise_weight / leaf_loads + unevenness * leaf_loads
+    cost = cost + sharpness.mean() * np.sqrt(leaf_loads / max(float(load.mean()), 1.0))
+    return float(leaf_loads[np.argmin(cost)])
 
 
-def likeness(tree: Tree, counts: Floats, sharp: Floats, spend: Ints, left: Ints) -> Floats:
-    """By how much leaves of each newest box should be larger than usual: where siblings look alike, among boxes with as
-    many rows."""
-    newest = tree.level(tree.height)
-    above = tree.level(tree.height - 1)
-    kind = np.minimum(np.log2(np.maximum(counts, 1)), 30).astype(np.int64)
-    pairs, unlike = np.zeros((2, 31))
-    noise = np.where(spend > 0, 2 / np.maximum(sharp[spend], 1e-12) ** 2, 0.0)
-    first = tree.first_child[above.start : above.stop + 1] - newest.start
-    add_contrasts(first, tree.lo[newest], tree.hi[newest], counts, noise, pairs, unlike)
-    usual = np.maximum((unlike + LEARNED * ALIKE) / (pairs + LEARNED), 0.001)
-    size = np.clip((usual / ALIKE) ** -LOCAL, 0.05, 20)
-    weight = np.where(left > 0, np.maximum(counts, 0), 0)
-    middle = float((weight * np.log(size)[kind]).sum() / max(float(weight.sum()), 1e-9))
-    return np.asarray(np.clip(size / math.exp(middle), 1 / FURTHEST, FURTHEST)[kind])
+def _probe_depth(tree: Tree, load: Floats, many: bool) -> Ints:
+    """Return how often each frontier box is halved per axis for the probe: about one cell per unit of load; -1: not."""
+    axes, frontier = tree.lo.shape[1], tree.level(tree.height)
+    narrowest = np.log2((tree.hi[frontier] - tree.lo[frontier]).min(axis=1)) - 1
+    deepest = math.log2(TUNING.max_probe_cells) // axes - 1
+    wanted = np.floor(np.log2(np.maximum(load, 1)) / axes) - (not many)
+    depth = np.minimum(wanted, np.minimum(narrowest, deepest)).astype(np.int64)
+    depth[load < 2] = -1
+    cells = np.where(depth < 0, 0.0, 2.0 ** (axes * (depth + 1)))
+    lot = (np.arange(len(cells), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) / 2**32
+    depth[lot * cells.sum() > TUNING.max_probe_cells] = -1  # a public draw of boxes
+    return depth
+
+
+def leaf_size_factors(tree: Tree, counts: Floats, sharpness: Floats, units: Ints, units_left: Ints) -> Floats:
+    """Return the factor by which the leaves of each frontier box should be larger than the average.
+
+    Where siblings are similar, leaves can be larger. Similarity is learned per power of 2 of the count.
+    """
+    frontier = tree.level(tree.height)
+    parents = tree.level(tree.height - 1)
+    stratum = np.minimum(np.log2(np.maximum(counts, 1)), 30).astype(np.int64)
+    pairs, dissimilarity = np.zeros((2, 31))
+    noise = np.where(units > 0, 2 / np.maximum(sharpness[units], 1e-12) ** 2, 0.0)
+    first = tree.first_child[parents.start : parents.stop + 1] - frontier.start
+    add_contrasts(first, tree.lo[frontier], tree.hi[frontier], counts, noise, pairs, dissimilarity)
+    expected, worth = TUNING.expected_dissimilarity, TUNING.expected_dissimilarity_pairs
+    learned = np.maximum((dissimilarity + worth * expected) / (pairs + worth), 0.001)
+    factor = np.clip((learned / expected) ** -TUNING.dissimilarity_exponent, 0.05, 20)
+    weight = np.where(units_left > 0, np.maximum(counts, 0), 0)
+    middle = float((weight * np.log(factor)[stratum]).sum() / max(float(weight.sum()), 1e-9))
+    limit = TUNING.max_dissimilarity_factor
+    return np.asarray(np.clip(factor / math.exp(middle), 1 / limit, limit)[stratum])
