@@ -24,7 +24,8 @@ from veilmap.errors import BadInput, Damaged, ReleaseFileError, TooLarge, Veilma
 from veilmap.files import parquet_limits
 from veilmap.method import resources
 from veilmap.releases import release_file
-from veilmap.structures.best import MOST, Best
+from veilmap.structures.best import Best
+from veilmap.structures.best_tuning import TUNING
 from veilmap.structures.noisy_grid_kd import CellTree
 from veilmap.testing import fixed_entropy
 
@@ -451,7 +452,7 @@ def test_trees_that_choose_their_height_are_refused_where_they_would_not_fit(mon
         with pytest.raises(TooLarge, match=rf"{method} may have about .* nodes, and take .* GiB .* height 8"):
             vm.release(POINTS, DOMAIN, 1, method)
     monkeypatch.setattr(resources, "free_memory", lambda: 2**30)
-    assert made().estimates.tree.size < Best.max_nodes == 2 * MOST
+    assert made().estimates.tree.size < Best.max_nodes == 2 * TUNING.max_leaves
 
 
 # What fuzzing found in what is typed

@@ -2,7 +2,7 @@
 
 ``golden/releases.json`` holds, per case, a hash of everything that is a whole number (boxes, noisy counts, prices) and
 checksums of everything that is not. Floats may differ in their last bits between processors, so they are compared
-within 1e-9; ``python -m tests.test_same_releases --bits`` prints hashes of all bits, to compare on one machine.
+within 1e-9; ``python -m tests.formats.test_same_releases --bits`` prints hashes of all bits, to compare on one machine.
 """
 
 from __future__ import annotations

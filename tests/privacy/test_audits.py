@@ -25,6 +25,7 @@ from veilmap.domain import Domain
 from veilmap.method.method import Method, Noise
 from veilmap.method.registry import METHODS
 from veilmap.structures import Gate, KdTree, Quadtree, Structure
+from veilmap.structures.best_tuning import TUNING
 from veilmap.testing import fixed_entropy
 from veilmap.trees import CurveTree
 from veilmap.vault import GridPrediction, Measured, NoisyTree, Sealed, measure
@@ -340,6 +341,7 @@ class Checked(Structure):
 # --- counts -------------------------------------------------------------------------------------------------------
 
 FLAT = {"axes": 2, "bits": 2}
+DEAR_TOTAL = (("veilmap.structures.best.TUNING", replace(TUNING, total_units=92)),)
 COUNTS = {
     # As they are in the registry: a noisy root chooses the height of quadtrees and the cells of grids.
     "best": Audit(METHODS["best"], **FLAT),
@@ -464,9 +466,9 @@ CUTS: dict[str, tuple[Audit | FieldAudit, tuple[Break, ...]]] = {
         FieldAudit(Method(structure=Looks(), budget=LeafOnly()), more=(63,), runs=100),
         (sample_worth_too_much,),
     ),
-    # 199 rows in all get a second look, at the domain whole, and 200 are split at once.
+    # The first split of 249 rows is planned from their noisy count; that of 250 rows, before a probe, is fixed.
     "best": (
-        Audit(METHODS["best"], first_level, **FLAT, both=199, settings=(("veilmap.structures.best.TOTAL", 92),)),
+        Audit(METHODS["best"], first_level, **FLAT, both=249, settings=DEAR_TOTAL),
         (half_the_noise,),
     ),
     # A row of none changes the halves along both axes, and those of what is released here are all it says.

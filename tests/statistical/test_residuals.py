@@ -21,17 +21,16 @@ from hypothesis import strategies as st
 import veilmap as vm
 from veilmap.answers.answerer import Answerer
 from veilmap.answers.calibration import (
-    ROOM,
-    SLABS,
+    TUNING,
     Grid,
     calibrate,
-    grids,
-    learn_borders,
+    check_grids,
+    expected_residual,
+    fit_borders,
     predict_grid,
     predict_grids,
-    predicted,
 )
-from veilmap.answers.intervals import sides
+from veilmap.answers.intervals import border_fractions
 from veilmap.budgets import LeafOnly
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, BudgetSpent, VaultFailure
@@ -323,16 +322,16 @@ def test_counts_of_any_size_draw_borders() -> None:
 def test_sides_of_boxes() -> None:
     boxes = np.array([[0.2, 0.2, 0.4, 0.4], [0, 0.2, 1, 0.3], [0.1, 0.1, 0.9, 0.1], [0, 0.1, 0.5, 0.3], [0, 0, 1, 1]])
     expected = [[0.5, 0.5], [0, 1], [0, 1], [0.2 / 1.2, 1 / 1.2], [0.5, 0.5]]
-    assert sides(boxes) == pytest.approx(np.array(expected), abs=1e-6)
+    assert border_fractions(boxes) == pytest.approx(np.array(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 8])
 def test_grids_are_slabs_and_cubes_within_the_domain(axes: int) -> None:
     wide = Domain({f"a{k}": (0, 1) for k in range(axes)})
-    assert max(grids(wide, 1000)[0]) == SLABS
-    assert len(grids(wide, 1000)) == axes + (axes > 1)
-    assert max(max(boxes) for boxes in grids(Domain({"x": (0, 1)}, bits=2), 5)) == 4
-    assert max(max(boxes) for boxes in grids(wide, 10**6)) <= SLABS
+    assert max(check_grids(wide, 1000)[0]) == TUNING.slabs_per_axis
+    assert len(check_grids(wide, 1000)) == axes + (axes > 1)
+    assert max(max(boxes) for boxes in check_grids(Domain({"x": (0, 1)}, bits=2), 5)) == 4
+    assert max(max(boxes) for boxes in check_grids(wide, 10**6)) <= TUNING.slabs_per_axis
 
 
 @pytest.mark.parametrize(("axes", "bits"), [(1, 3), (2, 4), (2, 16), (3, 16), (4, 12), (8, 7)])
@@ -342,9 +341,9 @@ def test_boxes_of_a_grid_are_whole_cells_and_what_is_asked_of_them(axes: int, bi
     with fixed_entropy(2):
         noisy = measure(seal(np.random.default_rng(3).random((500, axes)), domain), METHODS["best"], Fraction(1)).tree
     answerer = Answerer(domain, estimated(noisy, METHODS["best"]), True)
-    for boxes in grids(domain, noisy.tree.size):
+    for boxes in check_grids(domain, noisy.tree.size):
         parts, places, expected, *_ = predict_grid(answerer, boxes, np.random.default_rng(4))
-        assert math.prod(parts) <= max(ROOM, math.prod(boxes))
+        assert math.prod(parts) <= max(TUNING.max_grid_cells, math.prod(boxes))
         assert max(parts) <= domain.side
         assert len(expected) == math.prod(boxes)
         assert np.array_equal(np.unique(places), np.arange(len(expected)))
@@ -364,17 +363,17 @@ def test_boxes_of_a_grid_are_whole_cells_and_what_is_asked_of_them(axes: int, bi
 
 def test_misses_as_predicted_leave_error_bars_alone_and_larger_ones_stretch_them() -> None:
     asked, _ = checked(np.random.default_rng(4).random((40_000, 2)))
-    usual = [predicted(grid, np.zeros(4))[0] for grid in asked]
-    same = learn_borders(asked, tuple((round(s), 1.0) for s in usual))
+    usual = [expected_residual(grid, np.zeros(4))[0] for grid in asked]
+    same = fit_borders(asked, tuple((round(s), 1.0) for s in usual))
     assert same.across == pytest.approx((1, 1), abs=0.02)
     assert same.growth == pytest.approx(0, abs=0.02)
-    more = learn_borders(asked, tuple((round(2 * s), 1.0) for s in usual))
-    less = learn_borders(asked, tuple((round(0.9 * s), 1.0) for s in usual))
+    more = fit_borders(asked, tuple((round(2 * s), 1.0) for s in usual))
+    less = fit_borders(asked, tuple((round(0.9 * s), 1.0) for s in usual))
     assert min(more.across) > 1.5
     assert max(less.across) < 1
-    one = learn_borders(asked, tuple((round(f * s), 1.0) for f, s in zip((2, 1, 1.2), usual, strict=True)))
+    one = fit_borders(asked, tuple((round(f * s), 1.0) for f, s in zip((2, 1, 1.2), usual, strict=True)))
     assert one.across[0] > 1.3 * one.across[1]
-    noisy = learn_borders(asked, tuple((round(9 * s), 1e6 * s**2) for s in usual))
+    noisy = fit_borders(asked, tuple((round(9 * s), 1e6 * s**2) for s in usual))
     assert noisy.across == pytest.approx((1, 1), abs=0.02)
 
 
@@ -395,7 +394,7 @@ def test_ties_that_noisy_counts_do_not_show_are_found() -> None:
     rng = np.random.default_rng(5)
     even = checked(rng.random((60_000, 2)))[1].borders
     assert even is not None
-    for lines in (150, SLABS - 1):  # the last are nearly in step with slabs
+    for lines in (150, TUNING.slabs_per_axis - 1):  # the last are nearly in step with slabs
         points = np.stack([rng.integers(0, lines, 60_000) / lines + 0.003, rng.random(60_000)], axis=1)
         tied = checked(points)[1].borders
         assert tied is not None

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilmap.answers.intervals import half_widths, leans, on_borders, parts_of, quantiles, sides, spread_of
+from veilmap.answers.intervals import (
+    border_fractions,
+    calibrated_unevenness,
+    fractions_of,
+    half_widths,
+    quantiles,
+    skew_shift,
+    variance_of,
+)
 from veilmap.answers.zones import are_zones, checked_zones
 from veilmap.arrays import Floats, Ints
 from veilmap.boxes import checked_boxes
@@ -57,12 +65,12 @@ class Answers:
 
     @cached_property
     def stderr(self) -> Floats:
-        return frozen(np.sqrt(spread_of(*self._parts)))
+        return frozen(np.sqrt(variance_of(*self._parts)))
 
     @cached_property
     def _ends(self) -> tuple[Floats, Floats]:
-        half = half_widths(self.estimate, *self._parts, self.confidence, self._gaussian)
-        middle = self.estimate + leans(self.estimate, *self._parts, self.confidence, half)
+        half = half_widths(*self._parts, self.confidence, self._gaussian)
+        middle = self.estimate + skew_shift(self.estimate, *self._parts, self.confidence, half)
         return frozen(np.maximum(middle - half, 0)), frozen(np.maximum(middle + half, 0))
 
     @property
@@ -78,7 +86,7 @@ class Answers:
 
     def __repr__(self) -> str:
         some, more = self.estimate[:SHOWN], len(self.estimate) - SHOWN
-        away = half_widths(some, *self._errors(slice(SHOWN)), self.confidence, self._gaussian)
+        away = half_widths(*self._errors(slice(SHOWN)), self.confidence, self._gaussian)
         each = [f"{e:.6g} ± {r:.3g}" for e, r in zip(some, away, strict=True)]
         rest = [f"{more} more"] if more > 0 else []
         return f"<Answers at {100 * self.confidence:g} % confidence: {', '.join(each + rest) or 'none'}>"
@@ -174,9 +182,9 @@ class Answerer:
         found, nodes, axes = self.nodes.borders, self.nodes, self.domain.dimensions
         if axes > 2 and nodes.slope is not None and nodes.known_unevenness is not None:
             uneven = uneven + np.square(SLOPES_OFF * (axes - 1) ** 2 * self._by_slopes(queries))
-        return (
-            uneven if found is None else on_borders(uneven, cut, sides(queries), np.array(found.across), found.growth)
-        )
+        if found is None:
+            return uneven
+        return calibrated_unevenness(uneven, cut, border_fractions(queries), np.array(found.across), found.growth)
 
     def _by_slopes(self, queries: Floats) -> Floats:
         """What slopes add to answers."""
@@ -208,7 +216,7 @@ class Answerer:
         )
         estimate, noise, off, cut = out.T.copy()
         if found is not None:
-            off = on_borders(off, cut, parts_of(zones.faces), np.array(found.across), found.growth)
+            off = calibrated_unevenness(off, cut, fractions_of(zones.faces), np.array(found.across), found.growth)
         return _written_out(estimate, confidence, self.gaussian, noise, off, cut)
 
     @cached_property
@@ -272,7 +280,7 @@ class Answerer:
 def reach(stderr: Floats, confidence: float, gaussian: bool) -> Floats:
     """How far the intervals of answers go to either side that cut no leaf: noise is all of their error."""
     none = np.zeros_like(stderr)
-    return half_widths(none, np.square(stderr), none, none, confidence, gaussian)
+    return half_widths(np.square(stderr), none, none, confidence, gaussian)
 
 
 def noise_intervals(estimate: Floats, stderr: Floats, confidence: float, gaussian: bool) -> tuple[Floats, Floats]:

@@ -46,14 +46,11 @@ class Best(Structure):
         sharpness = gate.sharpness(epsilon) * (np.arange(PRICE_UNITS + 1) / PRICE_UNITS) ** (gate.power / 2)
         counts = gate.count_each(np.zeros(1, np.int64), np.array([TUNING.total_units]), unit_price).astype(np.float64)
         units_left = np.array([PRICE_UNITS - TUNING.total_units])
-        if counts[0] * sharpness[-1] < TUNING.recount_below_load:
-            once = np.ones((1, axes), np.int64)
-            counts, units_left = _split(gate, once, np.array([TUNING.recount_units]), units_left, unit_price)
         load = max(float(counts[0]), 1.0) * float(sharpness[-1])
         probing, many = load >= TUNING.min_probe_load, load >= TUNING.many_rows_load
-        reserved_units = _reserved_units(load)
+        reserved_units = TUNING.reserved_units if probing else 0
         units_left, reserved = units_left - reserved_units, reserved_units * unit_price
-        probe_price = (TUNING.probe_share_many if many else TUNING.probe_share_few) * reserved
+        probe_price = reserved / 2
         load_per_leaf = TUNING.load_per_leaf_first_split if many else TUNING.load_per_leaf
         leaf_factor, units = np.ones(1), None
         while (growing := units_left > 0).any():
@@ -65,7 +62,7 @@ class Best(Structure):
             frontier = tree.level(tree.height)
             width = (tree.hi[frontier] - tree.lo[frontier])[growing]
             parts, units = np.zeros((len(growing), axes), np.int64), np.zeros(len(growing), np.int64)
-            if probing and not many and axes > 1:  # the root: few rows say little of how to split it, so it costs little
+            if probing and not many and axes > 1:  # the root: a cheap split, since few rows say little of how fine
                 parts[:] = np.minimum(round(TUNING.children_per_split ** (1 / axes)), width)
                 units[:] = np.minimum(TUNING.first_split_units_few, units_left)
             else:
@@ -78,15 +75,6 @@ class Best(Structure):
             probing = False
         if reserved:
             gate.reserve_check(reserved)
-
-
-def _reserved_units(load: float) -> int:
-    """Return the units that probe and check cost together."""
-    if load < TUNING.min_probe_load:
-        return 0
-    if load < TUNING.many_rows_load:
-        return TUNING.reserved_units_few
-    return TUNING.reserved_units_many if load < TUNING.most_rows_load else TUNING.reserved_units_most
 
 
 def _split(gate: Gate, parts: Ints, units: Ints, units_left: Ints, unit_price: Fraction) -> tuple[Floats, Ints]:
@@ -116,7 +104,6 @@ def plan_split(leaves: Floats, units_left: Ints, width: Ints, power: int) -> tup
     last = (levels == 1) | (units >= units_left)
     parts_per_axis = np.where(levels == 1, parts_per_axis, np.maximum(parts_per_axis, 2))
     parts = np.tile(np.round(parts_per_axis)[:, None], (1, axes))
-    parts[last & (leaves < TUNING.min_children)] = 1
     parts = np.minimum(np.clip(parts, 1, TUNING.max_parts_per_axis).astype(np.int64), np.maximum(width, 1))
     last |= parts.T.max(axis=0) == 1
     return parts, np.where(last, units_left, units)
@@ -135,7 +122,6 @@ def probe(gate: Gate, counts: Floats, sharpness: Floats, price: Fraction, many: 
     if not (depth >= 0).any():
         return None
     noisy = gate.roughness(depth, scales, price)
-    standard_error = axes * scales ** (gate.power / 2) * math.sqrt(2) / gate.sharpness(price)
     log_load, log_unevenness = [], []
     for scale in range(scales):
         probed = depth >= scale
@@ -145,17 +131,12 @@ def probe(gate: Gate, counts: Floats, sharpness: Floats, price: Fraction, many: 
         runs = cells / np.minimum(CELLS_PER_RUN, 2.0 ** (depth[probed] - scale)) if axes > 1 else cells
         all_rows = rows.sum()
         by_chance = (0.8 * np.sqrt(rows * runs) * np.minimum(1, 1.25 * np.sqrt(rows / runs))).sum() / all_rows
-        trust = TUNING.expected_roughness_sd**2 / (
-            TUNING.expected_roughness_sd**2 + (standard_error / axes / all_rows) ** 2
-        )
-        roughness = trust * noisy[scale] / axes / all_rows
-        roughness += (1 - trust) * math.hypot(TUNING.expected_roughness, by_chance)
+        roughness = noisy[scale] / axes / all_rows
         log_load.append(float((rows * np.log(rows * sharpness[probed] / cells)).sum() / all_rows))
         log_unevenness.append(math.log(max(max(roughness, 0.02) ** 2 - by_chance**2, 4e-4)))
     leaf_loads = CANDIDATE_LEAF_LOADS
     unevenness = np.exp(np.interp(np.log(leaf_loads), np.maximum.accumulate(log_load), log_unevenness))
-    noise_weight = TUNING.noise_weight_many if many or axes > 2 else TUNING.noise_weight_few
-    cost = 2 * noise_weight / leaf_loads + unevenness * leaf_loads
+    cost = 2 * TUNING.noise_weight / leaf_loads + unevenness * leaf_loads
     cost = cost + sharpness.mean() * np.sqrt(leaf_loads / max(float(load.mean()), 1.0))
     return float(leaf_loads[np.argmin(cost)])
 
@@ -191,5 +172,4 @@ def leaf_size_factors(tree: Tree, counts: Floats, sharpness: Floats, units: Ints
     factor = np.clip((learned / expected) ** -TUNING.dissimilarity_exponent, 0.05, 20)
     weight = np.where(units_left > 0, np.maximum(counts, 0), 0)
     middle = float((weight * np.log(factor)[stratum]).sum() / max(float(weight.sum()), 1e-9))
-    limit = TUNING.max_dissimilarity_factor
-    return np.asarray(np.clip(factor / math.exp(middle), 1 / limit, limit)[stratum])
+    return np.asarray((factor / math.exp(middle))[stratum])

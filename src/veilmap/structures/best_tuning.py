@@ -8,7 +8,6 @@ measures what each of them is worth.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 PRICE_UNITS = 100
 """Units in the budget: every node pays a whole number of them."""
@@ -21,59 +20,37 @@ class BestTuning:
     # Spending
     total_units: int = 1
     """Units that the count of all rows costs."""
-    recount_units: int = 4
-    """Units for a second count of all rows, where the first says little."""
-    recount_below_load: float = 400.0
-    """Load below which all rows are counted a second time."""
-    reserved_units_few: int = 3
-    """Units that probe and check cost together, at loads from ``min_probe_load``."""
-    reserved_units_many: int = 2
-    """The same from ``many_rows_load``."""
-    reserved_units_most: int = 1
-    """The same from ``most_rows_load``."""
-    probe_share_few: Fraction = Fraction(2, 3)
-    """Fraction of the reserved units that the probe takes, below ``many_rows_load``."""
-    probe_share_many: Fraction = Fraction(2, 5)
-    """The same from ``many_rows_load``."""
+    reserved_units: int = 2
+    """Units that probe and check cost together, one half each, where there are any."""
     min_probe_load: float = 500.0
     """Load from which there are a probe and a check."""
     many_rows_load: float = 6000.0
     """Load from which the probe is fine and the first split is planned."""
-    most_rows_load: float = 60_000.0
-    """Load from which probe and check cost least."""
 
     # Splits
     load_per_leaf: float = 4.0
     """Load of a leaf when nothing else is known."""
     load_per_leaf_first_split: float = 8.0
-    """The same for the first split, which comes before the probe and must not be too fine."""
+    """The same for the first split of many rows, which comes before the probe and must not be too fine."""
     children_per_split: float = 36.0
     """Children of a node, about."""
     level_rounding: float = 0.4
-    """Added to the number of planned levels before it is rounded."""
+    """Added to the number of planned levels before it is rounded to the nearest whole number."""
     first_split_units_few: int = 16
     """Units that the first split costs below ``many_rows_load``, on two axes and more."""
     max_planned_levels: int = 8
     level_weight: float = 1.45
-    """Weight of a level over that of the level above, beside the growth of the border: small queries use lower levels."""
+    """Weight of a level over that of the level above, beside the growth of the border: for small queries."""
     level_weight_one_axis: float = 1.1
     """The same on one axis."""
-    min_children: float = 1.6
-    """Leaves that a box must deserve to be split at all."""
     max_parts_per_axis: int = 512
     max_leaves: int = 2**22
     """About."""
 
     # The probe
     max_probe_cells: int = 2**19
-    expected_roughness: float = 0.25
-    """Relative difference of half-cells before anything is known."""
-    expected_roughness_sd: float = 0.12
-    """Its standard deviation from one data set to the next."""
-    noise_weight_few: float = 0.8
-    """Fraction of a leaf's noise variance in an answer that cuts it, below ``many_rows_load`` on one or two axes."""
-    noise_weight_many: float = 0.35
-    """The same elsewhere."""
+    noise_weight: float = 0.35
+    """Fraction of a leaf's noise variance in an answer that cuts it."""
 
     # Leaf sizes by the dissimilarity of siblings
     expected_dissimilarity: float = 0.06
@@ -82,8 +59,6 @@ class BestTuning:
     """Pairs of siblings that this expectation is worth."""
     dissimilarity_exponent: float = 0.6
     """Leaves are larger by this power of the dissimilarity that is missing."""
-    max_dissimilarity_factor: float = 2.5
-    """By which leaves are larger or smaller at most."""
 
 
 TUNING = BestTuning()

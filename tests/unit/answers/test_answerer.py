@@ -17,7 +17,7 @@ import veilmap as vm
 from tests import naive
 from tests.unit.kernels.test_kernels import random_queries
 from veilmap.answers.answerer import WORTH_TABLES, Answerer, reach
-from veilmap.answers.intervals import half_widths, leans, quantiles
+from veilmap.answers.intervals import half_widths, quantiles, skew_shift
 from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
 from veilmap.trees import CutTree
@@ -249,8 +249,8 @@ def test_intervals_reach_one_more_than_the_errors_or_nowhere():
 @given(seed=st.integers(0, 2**32 - 1), confidence=st.floats(0.01, 0.999))
 def test_intervals_hold_the_estimate_and_are_cut_at_zero(method, seed, confidence):
     got = released(method, 2).count(random_queries(seed, 2, np.sort(np.random.default_rng(seed).random(9))), confidence)
-    half = half_widths(got.estimate, *got._parts, confidence)
-    middle = got.estimate + leans(got.estimate, *got._parts, confidence, half)
+    half = half_widths(*got._parts, confidence)
+    middle = got.estimate + skew_shift(got.estimate, *got._parts, confidence, half)
     assert np.all((got.low <= np.maximum(got.estimate, 0)) & (np.maximum(got.estimate, 0) <= got.high))
     assert got.low == pytest.approx(np.maximum(middle - half, 0))
     assert got.high == pytest.approx(np.maximum(middle + half, 0))
@@ -263,7 +263,7 @@ def test_intervals_lean_where_few_rows_are_expected_and_unevenness_is_all_of_the
     def lean(estimate, noise, uneven, confidence=0.95):
         values = (np.array([float(x)]) for x in (estimate, noise, uneven, 1e9))
         half = np.array([quantiles(confidence)[0] * np.sqrt(noise + uneven)])
-        return leans(*values, confidence, half)[0]
+        return skew_shift(*values, confidence, half)[0]
 
     assert lean(0, 0, 1e4) == pytest.approx(100 * (1.96**2 - 1) / 3, rel=1e-2)
     assert lean(-50, 0, 1e4) == lean(0, 0, 1e4)

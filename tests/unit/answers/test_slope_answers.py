@@ -18,7 +18,7 @@ from tests.unit.kernels.test_kernels import SEEDS, random_queries
 from tests.unit.kernels.test_marginals import LARGE, cut_trees, pinwheel, queries_of, random_estimates
 from tests.unit.test_trees import trees
 from veilmap.answers.answerer import Answerer, reach
-from veilmap.answers.intervals import half_widths, leans, spread_of
+from veilmap.answers.intervals import half_widths, skew_shift, variance_of
 from veilmap.estimate.node_estimates import NodeEstimates
 from veilmap.estimate.pruning import prune
 from veilmap.kernels import box_walks, marginal_lookups, marginals
@@ -314,15 +314,15 @@ def test_without_unevenness_errors_are_those_of_noise(method):
     assert not other._parts.uneven.any()
     assert not other._parts.cut.any()
     assert np.all(one.stderr >= other.stderr)
-    assert one.stderr**2 == pytest.approx(spread_of(*one._parts), rel=1e-12)
+    assert one.stderr**2 == pytest.approx(variance_of(*one._parts), rel=1e-12)
     assert np.any(one.stderr > other.stderr)
 
 
 @EVERY_METHOD
 def test_intervals_and_copies_have_all_of_the_error(method):
     got = released(method).count(boxes_on_and_off_edges(released(method).estimates.tree, 2, 30), 0.9)
-    half = half_widths(got.estimate, *got._parts, 0.9)
-    middle = got.estimate + leans(got.estimate, *got._parts, 0.9, half)
+    half = half_widths(*got._parts, 0.9)
+    middle = got.estimate + skew_shift(got.estimate, *got._parts, 0.9, half)
     assert got.low == pytest.approx(np.maximum(middle - half, 0))
     assert got.high == pytest.approx(np.maximum(middle + half, 0))
     again = pickle.loads(pickle.dumps(got))
@@ -333,9 +333,9 @@ def test_intervals_and_copies_have_all_of_the_error(method):
 
 def test_half_widths_grow_with_every_part_of_the_error():
     one, none = np.ones(1), np.zeros(1)
-    assert half_widths(9 * one, 4 * one, none, none, 0.9) == reach(2 * one, 0.9, False)
-    assert half_widths(9 * one, 4 * one, 5 * one, one, 0.9) > half_widths(9 * one, 4 * one, 4 * one, one, 0.9)
-    assert half_widths(9 * one, 4 * one, 5 * one, one, 0.9) > half_widths(9 * one, 3 * one, 5 * one, one, 0.9)
+    assert half_widths(4 * one, none, none, 0.9) == reach(2 * one, 0.9, False)
+    assert half_widths(4 * one, 5 * one, one, 0.9) > half_widths(4 * one, 4 * one, one, 0.9)
+    assert half_widths(4 * one, 5 * one, one, 0.9) > half_widths(3 * one, 5 * one, one, 0.9)
 
 
 def test_curves_are_walked():

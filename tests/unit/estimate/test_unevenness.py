@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import veilmap as vm
 from tests.unit.estimate.test_estimators import noisy_counts, published, random_tree
 from veilmap import BadInput, PostProcessing
-from veilmap.answers.intervals import half_widths, quantiles, spread_of
+from veilmap.answers.intervals import half_widths, quantiles, variance_of
 from veilmap.estimate import unevenness as learned
 from veilmap.estimate.node_estimates import NodeEstimates
 from veilmap.estimate.pruning import prune
@@ -67,25 +67,25 @@ def by_sums(x, s, prior):
     ("x", "s", "prior"), list(itertools.product([-30.0, -1.0, 0.0, 4.0, 80.0], [0.5, 3.0], [0.2, 5.0]))
 )
 def test_expected_counts_are_those_of_the_density(x, s, prior):
-    mean, square = kernel.expected(x, s, prior, learned.HAZARD)
+    mean, square = kernel.expected(x, s, prior, learned.HAZARD_TABLE)
     slow = by_sums(x, s, prior)
     assert (mean, square) == pytest.approx(slow, rel=3e-3)
     assert by_sums(x + s, s, prior) != pytest.approx(slow, rel=3e-3)
 
 
 def test_a_count_without_noise_is_known():
-    assert kernel.expected(7.0, 0.0, 2.0, learned.HAZARD) == (7.0, 49.0)
-    assert kernel.expected(-7.0, 0.0, 2.0, learned.HAZARD) == (0.0, 0.0)
+    assert kernel.expected(7.0, 0.0, 2.0, learned.HAZARD_TABLE) == (7.0, 49.0)
+    assert kernel.expected(-7.0, 0.0, 2.0, learned.HAZARD_TABLE) == (0.0, 0.0)
 
 
 @given(st.floats(1e-6, 1e15))
 def test_logarithms_and_steps(value):
     assert kernel.log2(value) == pytest.approx(math.log2(value), abs=1e-3)
-    near = kernel.stepped(value, learned.POWERS)
+    near = kernel.stepped(value, learned.UNEVENNESS_LEVELS)
     if value > 2:
-        assert near in learned.POWERS
+        assert near in learned.UNEVENNESS_LEVELS
         assert abs(math.log2(near / value)) <= 1 / 8 + 1e-9
-    assert kernel.stepped(0.0, learned.POWERS) == 0
+    assert kernel.stepped(0.0, learned.UNEVENNESS_LEVELS) == 0
 
 
 # Twins
@@ -105,19 +105,19 @@ def slow_state(tree, z, subtree, volume):
             if volume[c] == 0:
                 continue
             prior = max(state[v, 2] * volume[c] / volume[v], 1e-6)
-            mean, square = kernel.expected(x, math.sqrt(w), prior, learned.HAZARD)
+            mean, square = kernel.expected(x, math.sqrt(w), prior, learned.HAZARD_TABLE)
             state[c] = x, w, mean, square, math.log2((mean + 1) / (prior + 1))
     return state
 
 
 def slow_uneven(full, slopes=None):
-    """Leaf by leaf, with the correlation and the company that were learned."""
+    """Leaf by leaf, with the correlation and the inflation that were learned."""
     seen = Evidence.of(full)
     tree, volume = seen.tree, seen.volume
     state = slow_state(tree, seen.z, seen.subtree, volume)
     rho = learned_of(seen)
-    stretched = len(seen.stretch) > 0
-    company = learned.company_of(learned.alike(seen, rho), slopes is not None, stretched)
+    stretched = len(seen.elongation) > 0
+    inflation = learned.border_inflation(learned.line_inflation(seen, rho), slopes is not None)
     (side, middle, low, high, axes), by = rho.scale, rho.weight
     out = np.zeros(tree.size)
     for v in np.flatnonzero(tree.is_leaf & (volume > 0)):
@@ -129,26 +129,26 @@ def slow_uneven(full, slopes=None):
         odds += by[3] * np.clip(out_by, 0, 4) + by[4] * np.clip(-out_by, 0, 4)
         rho_each = 1 / (1 + np.exp(-np.clip(odds, kernel.STEEPEST, kernel.FLATTEST)))
         thin = [math.sqrt(math.prod(max(a / b, 1) for b in sides)) for a in sides]
-        over = max(square - mean, 0) * (rho_each * sides @ np.minimum(thin, learned.MOST_THIN)) / sides.sum()
+        over = max(square - mean, 0) * (rho_each * sides @ np.array(thin)) / sides.sum()
         if slopes is not None:
             over = max(over - np.mean(slopes[v] ** 2) / 16, kernel.LEAST * over)
-        out[v] = mean + company * over
+        out[v] = mean + inflation * over
     return out
 
 
 def rows_of(seen):
     nodes, parts = learned.split_nodes(seen.tree)
     rows = np.empty((100_000, kernel.COLUMNS))
-    return nodes, parts, rows[: kernel.contrasts(nodes, parts, *seen.counts, seen.state, seen.stretch, rows)]
+    return nodes, parts, rows[: kernel.contrasts(nodes, parts, *seen.counts, seen.state, seen.elongation, rows)]
 
 
 def learned_of(seen):
-    return learned.learn(rows_of(seen)[2], seen.axes, seen.side)
+    return learned.fit_correlation(rows_of(seen)[2], seen.axes, seen.side)
 
 
 def like(fast, slow):
     """Rounded to the nearest step, or to the next one where logarithms are."""
-    return np.all((fast == 0) == (slow < learned.POWERS[0])) and np.all(
+    return np.all((fast == 0) == (slow < learned.UNEVENNESS_LEVELS[0])) and np.all(
         np.abs(np.log2(fast[fast > 0] / slow[fast > 0])) < 1 / 8 + 0.06
     )
 
@@ -211,7 +211,7 @@ def test_boxes_beside_lines_are_siblings_that_share_a_border(seed):
     for axis in range(2) if tree.height else ():
         rows = learned._pairs(tree, axis, 1 - axis)
         for line, start, below, above, border, wide in rows:
-            assert 0 <= line < learned.LINES
+            assert 0 <= line < learned.TUNING.lines_per_axis
             if below < 0:
                 continue
             assert tree.parent[below] == tree.parent[above]
@@ -238,7 +238,7 @@ def test_unevenness_is_0_or_more_at_leaves_and_0_elsewhere(axes, seed):
     assert np.all(np.isfinite(q))
     assert np.all(q >= 0)
     assert not q[~full.tree.is_leaf].any()
-    assert np.isin(q[q > 0], learned.POWERS).all()
+    assert np.isin(q[q > 0], learned.UNEVENNESS_LEVELS).all()
 
 
 @given(SEEDS, st.sampled_from([2, 8]))
@@ -319,7 +319,7 @@ def test_neighbours_in_stripes_err_alike():
     rng = np.random.default_rng(9)
     stripes = np.stack([np.floor(rng.random(60_000) * 40) / 40 + rng.random(60_000) / 400, rng.random(60_000)], axis=1)
     alike = [
-        learned.alike(seen := Evidence.of(released(p, height=6).estimates), learned_of(seen))
+        learned.line_inflation(seen := Evidence.of(released(p, height=6).estimates), learned_of(seen))
         for p in (stripes, towns(60_000, number=3000))
     ]
     assert alike[0] > 4
@@ -327,20 +327,20 @@ def test_neighbours_in_stripes_err_alike():
 
 
 def test_neighbours_in_planes_err_alike_in_both_directions():
-    """Leaves on a side of a box in space have neighbours all around: their company is that of two lines, multiplied."""
+    """Leaves on a side of a box in space have neighbours all around: the factors of two lines multiply."""
     rng = np.random.default_rng(9)
     points = rng.random((80_000, 3))
     points[:, 0] = np.floor(points[:, 0] * 40) / 40
     seen = Evidence.of(released(points, epsilon=5, height=4).estimates)
-    likeness = learned.alike(seen, learned_of(seen))
-    assert likeness.shape == (2,)
-    each = [learned.company_of(likeness[k : k + 1], False) for k in range(2)]
+    inflation = learned.line_inflation(seen, learned_of(seen))
+    assert inflation.shape == (2,)
+    each = [learned.border_inflation(inflation[k : k + 1], False) for k in range(2)]
     assert min(each) > 1.5
-    assert learned.company_of(likeness, False) == pytest.approx(each[0] * each[1])
+    assert learned.border_inflation(inflation, False) == pytest.approx(each[0] * each[1])
 
 
 def test_a_line_has_no_neighbours_on_a_border():
-    assert learned.company_of(np.ones(0), False) == learned.company_of(np.ones(0), True) == 1
+    assert learned.border_inflation(np.ones(0), False) == learned.border_inflation(np.ones(0), True) == 1
 
 
 # Intervals
@@ -378,9 +378,9 @@ def test_intervals_cover_what_they_say(method, height, epsilon, most):
         truth = np.array([np.all((points >= b[:2]) & (points <= b[2:]), axis=1).sum() for b in boxes])
         noise = replace(made, estimates=replace(made.estimates, unevenness=None, learn=None)).count(boxes)
         uneven, cut = cut_leaves(nodes, boxes * side)
-        away = half_widths(noise.estimate, noise.stderr**2, uneven, cut, 0.95)
+        away = half_widths(noise.stderr**2, uneven, cut, 0.95)
         held.append(np.abs(noise.estimate - truth) <= away)
-        blind.append(np.abs(noise.estimate - truth) <= half_widths(truth, noise.stderr**2, 0 * uneven, cut, 0.95))
+        blind.append(np.abs(noise.estimate - truth) <= half_widths(noise.stderr**2, 0 * uneven, cut, 0.95))
     assert 0.91 < np.mean(held) <= most
     assert not 0.91 < np.mean(blind) <= most  # the near miss: noise is all
 
@@ -401,7 +401,7 @@ def test_thin_boxes_side_by_side_are_covered(monkeypatch):
     """Medians cut long thin boxes, which have their points at one end: all of them err alike."""
     points = towns(number=30)
     assert 0.91 < held_of(points, "kd-standard") < 0.985
-    monkeypatch.setattr(learned, "stretches", lambda tree, axes: np.empty((0, axes)))
+    monkeypatch.setattr(learned, "elongations", lambda tree, axes: np.empty((0, axes)))
     assert held_of(points, "kd-standard") < 0.88  # the near miss: their sides are taken to be alike
 
 
@@ -409,9 +409,9 @@ def test_only_boxes_that_are_cut_in_two_are_stretched():
     points = towns(4000)
     for method in ("quad-opt", "best", "hilbert-r", "kd-hybrid"):
         seen = Evidence.of(released(points, method, 1).estimates)
-        assert (len(seen.stretch) > 0) == (method == "kd-hybrid")
-    assert np.allclose(seen.stretch.sum(axis=1), 0)
-    assert learned.cut_often(np.array([[0.0, 0.0], [2.0, -2.0]])) == pytest.approx(
+        assert (len(seen.elongation) > 0) == (method == "kd-hybrid")
+    assert np.allclose(seen.elongation.sum(axis=1), 0)
+    assert learned.cut_weights(np.array([[0.0, 0.0], [2.0, -2.0]])) == pytest.approx(
         np.array([[0.5, 0.5], [4 * 16 / 17, 1 / 17]])
     )
 
@@ -427,7 +427,7 @@ def test_one_draw_of_noise_is_covered(confidence):
     none, enough = np.zeros(1), []
     for epsilon in np.geomspace(0.02, 3, 200):
         variance = np.array([2 * math.exp(-epsilon) / (1 - math.exp(-epsilon)) ** 2])
-        away = half_widths(none, variance, none, none, confidence)[0]
+        away = half_widths(variance, none, none, confidence)[0]
         assert beyond(epsilon, away) <= 1 - confidence
         enough.append(beyond(epsilon, away - 1) <= 1 - confidence)
     assert not all(enough)  # the near miss: a count less
@@ -439,10 +439,10 @@ def test_one_draw_of_gaussian_noise_is_covered_and_needs_less_than_one_of_laplac
     for sigma in np.geomspace(0.5, 40, 100):
         weight = np.exp(-(at**2) / (2 * sigma**2))
         variance = np.array([weight @ at**2 / weight.sum()])
-        away = half_widths(none, variance, none, none, confidence, gaussian=True)[0]
+        away = half_widths(variance, none, none, confidence, gaussian=True)[0]
         assert weight[np.abs(at) <= away].sum() >= confidence * weight.sum()
         enough.append(weight[np.abs(at) <= away - 1].sum() >= confidence * weight.sum())
-        assert confidence < 0.95 or away < half_widths(none, variance, none, none, confidence)[0]
+        assert confidence < 0.95 or away < half_widths(variance, none, none, confidence)[0]
     assert not all(enough)  # the near miss: a count less
 
 
@@ -451,7 +451,7 @@ def test_a_release_with_gaussian_noise_has_its_intervals(tmp_path):
     made.save(tmp_path / "r.parquet")
     for release in (made, vm.load(tmp_path / "r.parquet")):
         got = release.count([[0.25, 0.25, 0.5, 0.5]])
-        away = half_widths(got.estimate, *got._parts, 0.95, gaussian=True)
+        away = half_widths(*got._parts, 0.95, gaussian=True)
         assert got.high - got.estimate == pytest.approx(away)
         assert pickle.loads(pickle.dumps(got)).high == got.high
         assert repr(got).endswith(f"± {away[0]:.3g}>")
@@ -460,15 +460,15 @@ def test_a_release_with_gaussian_noise_has_its_intervals(tmp_path):
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e4), st.floats(0.01, 0.99))
 def test_more_error_makes_longer_intervals(noise, uneven, cut, confidence):
     def away(noise, uneven, cut):
-        return half_widths(*(np.array([float(x)]) for x in (0, noise, uneven, cut)), confidence)[0]
+        return half_widths(*(np.array([float(x)]) for x in (noise, uneven, cut)), confidence)[0]
 
     assert away(0, 0, cut) == 0
     assert away(1.1 * noise + 1, uneven, cut) > away(noise, uneven, cut)
-    assert spread_of(*np.array([[noise], [uneven], [cut]])) >= noise
+    assert variance_of(*np.array([[noise], [uneven], [cut]])) >= noise
 
 
 def test_many_draws_are_nearly_normal():
-    away = half_widths(*np.array([[0.0], [1e8], [1e8], [1e6]]), 0.95)[0]
+    away = half_widths(*np.array([[1e8], [1e8], [1e6]]), 0.95)[0]
     assert away == pytest.approx(1.96 * math.sqrt(2e8), rel=1e-3)
 
 

@@ -22,6 +22,7 @@ from veilmap.kernels.sibling_contrasts import add_contrasts
 from veilmap.method.method import Method, Noise
 from veilmap.method.registry import METHODS
 from veilmap.structures import Best, Gate, Quadtree, Structure, best
+from veilmap.structures.best_tuning import PRICE_UNITS, TUNING
 from veilmap.testing import fixed_entropy
 from veilmap.trees import CutTree, RegularTree, Tree
 from veilmap.vault import LaplaceNoise, NoisyTree, measure, noise_and_budget, seal
@@ -63,7 +64,7 @@ class Release:
 
     def units(self) -> NDArray[np.int64]:
         """What each node paid, read off its variance; 0 where it was not counted."""
-        worth = {self.price.variance(self.total * k / best.UNITS): k for k in range(1, best.UNITS + 1)}
+        worth = {self.price.variance(self.total * k / PRICE_UNITS): k for k in range(1, PRICE_UNITS + 1)}
         return np.array([worth.get(v, 0) for v in self.noisy.noise_variance.tolist()])
 
     def spent(self, what: str = "") -> Fraction:
@@ -89,26 +90,23 @@ def must_be_sound(made: Release) -> None:
     lo, hi = tree.lo[tree.is_leaf], tree.hi[tree.is_leaf]
     assert all(((lo <= cell) & (cell < hi)).all(axis=1).sum() == 1 for cell in cells)
     assert np.isfinite(made.noisy.noise_variance).all()
-    assert tree.size <= 3 * best.MOST
+    assert tree.size <= 3 * TUNING.max_leaves
     paid = made.units()
     assert paid.all()
-    probed = made.spent("roughness") * best.UNITS / made.total
-    aside = probed + made.spent("calibration") * best.UNITS / made.total
+    probed = made.spent("roughness") * PRICE_UNITS / made.total
+    aside = probed + made.spent("calibration") * PRICE_UNITS / made.total
     path = paid.copy()
     for level in range(1, tree.height + 1):
         nodes = tree.level(level)
         path[nodes] += path[tree.parent[nodes]]
-    assert (path[tree.is_leaf] == best.UNITS - aside).all()
+    assert (path[tree.is_leaf] == PRICE_UNITS - aside).all()
     assert made.spent() == made.total
-    seen = made.noisy.noisy_count
-    looked = seen[0] * made.price.sharpness(made.total) < best.SURE
-    rows = max(int(seen[1 if looked else 0]), 1)
+    rows = max(int(made.noisy.noisy_count[0]), 1)
     load = rows * made.price.sharpness(made.total)
-    many = load >= best.MANY
-    assert aside == (best.ASIDE[many + (load >= best.MOST_ROWS)] if load >= best.FEW else 0)
-    probe = (best.PROBE if many else best.PROBE_FEW) * aside
-    wide = side > best.MOST_PARTS
-    assert probed in ((probe,) if many and wide else (0, probe))  # few rows may have no box to probe
+    assert aside == (TUNING.reserved_units if load >= TUNING.min_probe_load else 0)
+    wide = side > TUNING.max_parts_per_axis
+    # few rows may have no box to probe
+    assert probed in ((aside / 2,) if load >= TUNING.many_rows_load and wide else (0, aside / 2))
     assert (aside > probed) == made.checked
     assert {c.mechanism for c in made.noisy.charges} == {made.price.mechanism}
 
@@ -128,13 +126,12 @@ def test_every_path_pays_exactly_epsilon(kind: str, n: int, axes: int) -> None:
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_few_rows_are_probed_too_for_more(axes: int) -> None:
-    """In larger cells, so that as little as there is says something."""
+def test_few_rows_are_probed_too(axes: int) -> None:
+    """In larger cells, so that few rows say something, too."""
     made = release(rows_of("uniform", 3000, axes), domain_of(axes), Fraction(1))
     must_be_sound(made)
-    cost = Fraction(best.ASIDE[0], best.UNITS)
-    assert made.spent("roughness") == best.PROBE_FEW * cost
-    assert made.spent("calibration") == cost - best.PROBE_FEW * cost
+    cost = Fraction(TUNING.reserved_units, PRICE_UNITS)
+    assert made.spent("roughness") == made.spent("calibration") == cost / 2
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
@@ -144,9 +141,8 @@ def test_few_rows_are_probed_too_for_more(axes: int) -> None:
 def test_many_rows_are_probed_and_every_path_pays_for_it(kind: str, epsilon: Fraction, axes: int) -> None:
     made = release(rows_of(kind, 200_000, axes), domain_of(axes), epsilon)
     must_be_sound(made)
-    cost = epsilon * best.ASIDE[1 + (200_000 * epsilon >= best.MOST_ROWS)] / best.UNITS
-    assert made.spent("roughness") == best.PROBE * cost
-    assert made.spent("calibration") == cost - best.PROBE * cost
+    cost = epsilon * TUNING.reserved_units / PRICE_UNITS
+    assert made.spent("roughness") == made.spent("calibration") == cost / 2
 
 
 @pytest.mark.parametrize("axes", [1, 2, 4, 8])
@@ -211,7 +207,7 @@ def test_the_method_is_written_and_read() -> None:
 
 @pytest.mark.parametrize("budget", [Geometric(), Uniform(), LeafOnly()], ids=lambda b: type(b).__name__)
 def test_another_budget_is_refused_with_a_way_out(budget: object) -> None:
-    with pytest.raises(BadInput, match="leave the budget out"):
+    with pytest.raises(BadInput, match="Leave the budget out"):
         release(rows_of("uniform", 10, 1), domain_of(1), Fraction(1), Method(structure=Best(), budget=budget))  # type: ignore[arg-type]
 
 
@@ -311,7 +307,8 @@ def test_trees_have_no_more_leaves_than_they_may(
     spread: Any, rows: int, axes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows there are, and however they lie; and the probe asks for no more than the gate would give."""
-    monkeypatch.setattr(best, "MOST", 2**11)
+    small = replace(TUNING, max_leaves=2**11)
+    monkeypatch.setattr(best, "TUNING", small)
 
     def answer(tree: Tree, name: str, *question: Any) -> Any:
         if name == "count_each":
@@ -326,8 +323,8 @@ def test_trees_have_no_more_leaves_than_they_may(
         return np.full(scales, rows)
 
     tree = Retold(domain_of(axes), answer, Fraction(1)).tree
-    assert tree.is_leaf.sum() <= 4 * best.MOST
-    assert tree.height <= best.UNITS
+    assert tree.is_leaf.sum() <= 4 * small.max_leaves
+    assert tree.height <= PRICE_UNITS
 
 
 @settings(max_examples=25, deadline=None)
@@ -340,13 +337,13 @@ def test_answers_that_make_no_sense_do_no_harm(seed: int, axes: int, far: float)
     def answer(tree: Tree, name: str, *question: Any) -> Any:
         nonlocal paid, aside
         if name != "count_each":
-            aside += question[-1] * best.UNITS  # on every path
+            aside += question[-1] * PRICE_UNITS  # on every path
         if name == "reserve_check":
             return None
         if name == "roughness":
             return rng.normal(0, far, question[1]).astype(np.int64)
         nodes, grains, one = question
-        assert one == Fraction(1, best.UNITS)
+        assert one == Fraction(1, PRICE_UNITS)
         assert (grains > 0).all()
         paid = np.concatenate([paid, np.zeros(tree.size - len(paid), np.int64)])
         paid[nodes] += grains
@@ -355,7 +352,7 @@ def test_answers_that_make_no_sense_do_no_harm(seed: int, axes: int, far: float)
     tree = Retold(domain_of(axes, 10), answer, Fraction(1)).tree
     for level in range(1, tree.height + 1):
         paid[tree.level(level)] += paid[tree.parent[tree.level(level)]]
-    assert (paid[tree.is_leaf] == best.UNITS - aside).all()
+    assert (paid[tree.is_leaf] == PRICE_UNITS - aside).all()
 
 
 # --- kernels ------------------------------------------------------------------------------------------------------
