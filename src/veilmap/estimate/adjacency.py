@@ -1,4 +1,4 @@
-"""Who lies beside whom."""
+"""Find the neighbours of each node."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from veilmap.trees import CurveTree, Tree
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjacency:
-    """The neighbours of nodes, found once for all that need them. Along a curve, they are those along the curve."""
+    """The neighbours of nodes, computed once for all steps that need them; along a curve, those on the curve."""
 
     volume: Floats  # of each node, in cells
-    nodes: SmallInts  # (nodes, 2 · axes): before and behind along each axis, -1 for nobody
+    nodes: SmallInts  # (nodes, 2 · axes): before and behind along each axis, -1 where there is none
 
     @classmethod
     def of(cls, tree: Tree) -> Adjacency:
@@ -42,7 +42,7 @@ class Adjacency:
         return cls(volume, nodes)
 
     def density(self, estimate: Floats) -> Floats:
-        """Rows a cell, by these estimates of nodes."""
+        """Return the estimated rows per cell of each node."""
         out = np.empty(len(estimate))
         kernel.spread_out(estimate, self.volume, out)
         return out

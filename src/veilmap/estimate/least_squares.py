@@ -1,4 +1,4 @@
-"""Consistent counts by least squares, and their variances."""
+"""Estimate consistent counts by least squares, with their variances."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from veilmap.vault import NoisyTree
 
 
 def least_squares(noisy: NoisyTree | NodeEstimates, counts: Floats | None = None) -> tuple[Floats, Floats]:
-    """The best linear unbiased counts such that every parent is the sum of its children, and V.
+    """Return the best linear unbiased counts such that every parent is the sum of its children, and V.
 
-    Two sweeps over any tree, with any variances and with unmeasured nodes (section 5 of the paper,
-    whose three phases are the case of one epsilon a level). Leaves must be measured. A box without cells holds
-    nothing, whatever the noise made of it. ``counts``, if given, take the place of the noisy ones, and are used up.
+    Two sweeps over any tree, with any variances and with unmeasured nodes. The three phases of section 5 of the paper
+    are the special case of one epsilon per level. Leaves must be measured. A box without cells holds 0 rows. ``counts``
+    replace the noisy counts if given, and are overwritten.
     """
     z = noisy.noisy_count.astype(np.float64) if counts is None else counts
     variance = noisy.noise_variance.copy()
@@ -29,7 +29,7 @@ def least_squares(noisy: NoisyTree | NodeEstimates, counts: Floats | None = None
 
 
 def standard_errors(nodes: NodeEstimates, consistent: bool) -> Floats:
-    """The standard error of each node's estimate, as a count of its box."""
+    """Return the standard error of each node's estimate, as a count of its box."""
     if not consistent:
         return np.sqrt(nodes.noise_variance)
     variance = np.empty(nodes.tree.size)

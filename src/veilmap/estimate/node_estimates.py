@@ -1,4 +1,4 @@
-"""What is published of each node of a tree."""
+"""What is published about each node of a tree."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from veilmap.trees import Tree, frozen
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """How much more, or less, uneven the borders of boxes are than the leaves that they cut say."""
+    """Calibration factors on the unevenness of the leaves that the border of a query cuts."""
 
-    across: tuple[float, ...]  # of sides across each axis, that cut ``USUAL`` leaves
-    growth: float  # the power of the number of cut leaves with which that grows
+    across: tuple[float, ...]  # per axis: for sides across it that cut ``REFERENCE_CUT_LEAVES`` leaves
+    growth: float  # the power of the number of cut leaves with which the factor grows
 
 
 @dataclass(frozen=True, eq=False)
 class NodeEstimates:
-    """Flat arrays, one entry a node. All of it is made of noisy numbers."""
+    """Flat arrays with one entry per node, made of noisy numbers only."""
 
     tree: Tree
     noisy_count: Ints
     noise_variance: Floats  # of the node's own noisy count; infinite when unmeasured
     estimate: Floats
-    subtree_variance: Floats  # of what the node's whole subtree says of its count
+    subtree_variance: Floats  # of the estimate of the node's count from its subtree alone
     slope: Floats | None = None
     """(nodes, axes), or None where leaves are flat. At place u, from 0 to 1 along each axis of a leaf, its density is
-    estimate + Σ slope · (u − 1/2), in points a leaf."""
+    estimate + Σ slope · (u − 1/2), in points per leaf."""
     unevenness: Floats | None = None
-    """Of each leaf: a query that covers a part f of it has f (1 − f) times this as the variance of the guess that
-    points lie as the density says. None where it is not known, or not yet."""
+    """q of each leaf: an answer that covers the fraction f of a leaf has an error of variance f (1 − f) q, beside its
+    noise, since points do not lie exactly as the density says. None where it is unknown, or not learned yet."""
     learn: Callable[[], Floats] | None = None
-    """How it is learned, by whoever first asks for ``known_unevenness``."""
+    """Learns the unevenness when ``known_unevenness`` is first used."""
     borders: Borders | None = None
-    """What a check of the release has said of unevenness; None where there was none."""
+    """Calibration by the check; None where there was no check."""
 
     def __post_init__(self) -> None:
         for array in self._arrays():
@@ -49,7 +49,7 @@ class NodeEstimates:
         return self.unevenness if self.unevenness is not None or self.learn is None else frozen(self.learn())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle or a copy holds what is published: what unevenness is learned from may be more."""
+        """Pickle and copy what is published only: ``learn`` may hold more than that."""
         nodes = replace(self, unevenness=self.known_unevenness, learn=None)
         return NodeEstimates, tuple(getattr(nodes, field.name) for field in fields(nodes))
 
@@ -64,5 +64,5 @@ class NodeEstimates:
         )
 
     def only(self, tree: Tree, stays: Flags) -> NodeEstimates:
-        """Of a smaller tree, the nodes that stay."""
+        """Return the estimates of the nodes that stay in a smaller tree."""
         return NodeEstimates(tree, *(None if array is None else array[stays] for array in self._arrays()))  # type: ignore[arg-type]

@@ -23,20 +23,20 @@ from veilmap.method.method import Method, Noise, PostProcessing
 from veilmap.vault import NoisyTree
 
 LARGE_TREE_NODES = 1 << 20
-"""From here on, memory matters more than a second thread."""
+"""Trees with more nodes are estimated by one thread, to save memory."""
 QUANTUM = 2.0**-10
 """Estimates are multiples of this, far below any noise, so that they add up without rounding."""
 
 
 def estimate(noisy: NoisyTree, method: Method, unevenness_soon: bool = False) -> NodeEstimates:
-    """Compute what the method publishes of its noisy counts.
+    """Compute the estimates that a method publishes, from its noisy counts.
 
-    With ``unevenness_soon``, another thread learns at the same time how uneven leaves are, since a check asks next.
+    With ``unevenness_soon``, a second thread learns the unevenness of leaves meanwhile: a check needs it next.
     """
     if not unevenness_soon:
         return _estimate(noisy, method, None)
     if noisy.tree.size > LARGE_TREE_NODES:
-        give_back()  # what is left of growing the tree would add to what comes
+        give_back()  # memory that growing the tree has left behind
         return _estimate(noisy, method, None)
     with ThreadPoolExecutor(1) as other:
         return _estimate(noisy, method, other)

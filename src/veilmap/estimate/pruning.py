@@ -1,4 +1,4 @@
-"""Drop what lies below nodes with small estimates (section 7 of the paper)."""
+"""Prune the subtrees of nodes with small estimates (section 7 of the paper)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def prune(full: NodeEstimates, below: float) -> NodeEstimates:
 
 
 def pruned(tree: Tree, stop: Flags) -> tuple[Tree, Flags]:
-    """The tree in which every node of ``stop`` is a leaf, and which nodes stayed in it."""
+    """Return the tree in which every node of ``stop`` is a leaf, and which nodes are kept."""
     if isinstance(tree, CurveTree):
         keys, stays = pruned(tree.keys, stop)
         return CurveTree(keys, tree.axes, tree.order, tree.bits), stays

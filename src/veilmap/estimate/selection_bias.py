@@ -1,4 +1,4 @@
-"""Counts that decided how far a box was cut are, on average, not what they say."""
+"""Correct the selection bias of counts that decided how finely a box was split."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import numpy as np
 from veilmap.arrays import Floats, Ints
 from veilmap.trees import Tree
 
-SURE = 16.0
-"""A bias is taken off as far as its square is above so many of its own variances: what is not sure does more harm."""
+MIN_BIAS_IN_VARIANCES = 16.0
+"""A bias is subtracted as far as its square exceeds so many of its own variances: smaller ones are mostly noise."""
 
 
 def unbiased_counts(tree: Tree, noisy_count: Ints, noise_variance: Floats) -> Floats:
-    """Noisy counts less what chance made of them, on average, when it chose into how many parts a box is cut.
+    """Return the noisy counts without their mean selection bias.
 
-    A box that noise makes look full is cut into many parts. Their own counts, drawn later, are not biased by that:
-    so among boxes of a level with as many parts, the mean of (count − sum of its parts) is the bias of their counts.
+    A box that noise makes look full is split into many children. The counts of the children are drawn later and have no
+    such bias: so among boxes of a level with equally many children, the mean of (count − sum of its children) is the
+    bias of their counts.
     """
     counts = noisy_count.astype(np.float64)
     parents = tree.parent[1:]
-    parts = np.bincount(parents, counts[1:], tree.size)
-    spread = np.bincount(parents, noise_variance[1:], tree.size)
-    cut = np.flatnonzero((tree.children > 0) & np.isfinite(noise_variance + spread) & (noise_variance > 0))
-    kind = tree.node_level[cut] * (tree.children.max() + 1) + tree.children[cut]
-    kind = np.unique(kind, return_inverse=True)[1]
-    noise, both = noise_variance[cut], noise_variance[cut] + spread[cut]
-    # in units of the standard deviation of a count's noise, and each weighed by what it says of that
-    weight = np.bincount(kind, noise / both)
-    bias = np.bincount(kind, (counts[cut] - parts[cut]) * np.sqrt(noise) / both) / weight
-    sure = np.maximum(0.0, 1 - SURE / np.maximum(bias * bias * weight, SURE))
-    counts[cut] -= (sure * bias)[kind] * np.sqrt(noise)
+    children_sum = np.bincount(parents, counts[1:], tree.size)
+    children_variance = np.bincount(parents, noise_variance[1:], tree.size)
+    split = np.flatnonzero((tree.children > 0) & np.isfinite(noise_variance + children_variance) & (noise_variance > 0))
+    group = tree.node_level[split] * (tree.children.max() + 1) + tree.children[split]
+    group = np.unique(group, return_inverse=True)[1]
+    noise, variance = noise_variance[split], noise_variance[split] + children_variance[split]
+    # in standard deviations of a count's noise, each weighted by its precision
+    weight = np.bincount(group, noise / variance)
+    bias = np.bincount(group, (counts[split] - children_sum[split]) * np.sqrt(noise) / variance) / weight
+    trust = np.maximum(0.0, 1 - MIN_BIAS_IN_VARIANCES / np.maximum(bias * bias * weight, MIN_BIAS_IN_VARIANCES))
+    counts[split] -= (trust * bias)[group] * np.sqrt(noise)
     return counts

@@ -1,4 +1,4 @@
-"""Leaves that are probably empty hand their estimates to their siblings."""
+"""Shrink the estimates of leaves that are probably empty, in favour of their siblings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from veilmap.estimate.adjacency import Adjacency
 from veilmap.kernels import post_processing as kernel
 from veilmap.trees import Tree
 
-EDGES = np.array([0.15, 0.3, 0.6, 1.2, 2.4, 4.8])
-"""Strata of what a leaf's neighbours have on average, in units of the leaf's noise; above the last, none is empty."""
-FEWEST = 50
-"""Leaves of a tree to learn from."""
+STRATUM_EDGES = np.array([0.15, 0.3, 0.6, 1.2, 2.4, 4.8])
+"""Strata of the mean of a leaf's neighbours, in units of the leaf's noise. Above the last, no leaf counts as empty."""
+MIN_LEAVES = 50
+"""A tree with fewer leaves is too small to learn from."""
 
 
 def shrink(
@@ -23,17 +23,17 @@ def shrink(
     estimate: Floats,
     normal: bool = False,
 ) -> None:
-    """In place: what leaves keep of their least-squares estimates is the chance that they are not empty.
+    """Multiply, in place, the least-squares estimate of each leaf by the probability that it is not empty.
 
-    That chance follows from a leaf's noisy count, and from a fit of all leaves whose neighbours have about as much:
-    some are empty, the others hold exponential counts, and all have Laplace noise (or ``normal``). The rest goes to
-    siblings, so that sums over siblings stay as they are; only leaves change.
+    That probability follows from the leaf's noisy count and a mixture fitted to all leaves of its stratum: some are
+    empty, the others hold exponential counts, and all have Laplace noise (or ``normal`` noise). The remainder goes to
+    the siblings, so that sums over siblings stay the same. Only leaves change.
     """
-    if np.count_nonzero(tree.is_leaf) < FEWEST:
+    if np.count_nonzero(tree.is_leaf) < MIN_LEAVES:
         return
     strata, seen, keeps = np.empty(tree.size, np.uint8), np.empty(tree.size), np.empty(tree.size)
-    number, total = np.zeros((2, len(EDGES), kernel.BINS))
-    weight = np.empty((len(EDGES), kernel.BINS + 1))
+    number, total = np.zeros((2, len(STRATUM_EDGES), kernel.BINS))
+    weight = np.empty((len(STRATUM_EDGES), kernel.BINS + 1))
     unit = 1.0 if normal else 2.0
     kernel.sort_leaves(
         tree.first_child,
@@ -43,7 +43,7 @@ def shrink(
         noisy_count,
         noise_variance,
         unit,
-        EDGES,
+        STRATUM_EDGES,
         strata,
         seen,
         number,

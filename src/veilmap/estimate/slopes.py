@@ -1,4 +1,4 @@
-"""Linear density inside leaves."""
+"""Estimate a linear density inside each leaf."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from veilmap.estimate.adjacency import Adjacency
 from veilmap.estimate.node_estimates import NodeEstimates
 from veilmap.kernels import post_processing as kernel
 
-STEEPER = 1.3
-"""A leaf is often at the foot or on the top of something: steeper than its neighbours are unlike."""
-SIGNIFICANT = 12
-"""Binary digits that slopes keep, rounded to zero: they are far less sure, and files stay small."""
+STEEPNESS_FACTOR = 1.3
+"""Slopes are steeper than the difference of the neighbours: a leaf often lies at the foot or the top of a hill."""
+SIGNIFICANT_BITS = 12
+"""Slopes are rounded to so many bits towards zero: they are less precise than that, and files stay small."""
 
 
 def slopes(nodes: NodeEstimates, near: Adjacency | None = None) -> Floats:
-    """Of each leaf and axis, how much denser its far end is than its near end, in points a leaf (nodes, axes).
+    """Return the difference in density between the two ends of each leaf, per axis, in points per leaf: (nodes, axes).
 
-    The difference between its neighbours over their distance, times the part of such differences that is not noise:
-    that part is learned by axis and by how far counts stand out from their noise. Leaves keep their totals, and no
-    density is below 0; a leaf below 0 is flat. Inner nodes, boxes without cells and ranges of a curve have none.
+    A slope is the difference between the neighbours over their distance, times the fraction of such differences that is
+    not noise. This fraction is learned per axis and per signal-to-noise ratio. Leaves keep their totals, and no density
+    is below 0; a leaf with an estimate below 0 is flat. Inner nodes, empty boxes and ranges of a curve have slope 0.
     """
     tree, axes = nodes.tree, nodes.tree.lo.shape[1]
     slope = np.zeros((tree.size, axes))
@@ -33,19 +33,19 @@ def slopes(nodes: NodeEstimates, near: Adjacency | None = None) -> Floats:
     density = near.density(nodes.estimate)
     kernel.difference_leaves(tree.first_child, near.nodes, near.volume, density, variance, strata, slope, ratio, number)
     seen = (ratio + kernel.PRIOR[0]) / (number + kernel.PRIOR[1])
-    trust = STEEPER * np.maximum(0, 1 - 1 / np.maximum(seen, 1e-9))
+    trust = STEEPNESS_FACTOR * np.maximum(0, 1 - 1 / np.maximum(seen, 1e-9))
     kernel.limit_slopes(nodes.estimate, trust, strata, slope)
-    return _short(slope)
+    return _rounded(slope)
 
 
-def gentle(estimate: Floats, slope: Floats) -> Floats:
-    """These slopes for leaves with other estimates: no steeper than keeps density at 0 or more."""
+def limited_slopes(estimate: Floats, slope: Floats) -> Floats:
+    """Return these slopes for leaves with other estimates, limited so that no density falls below 0."""
     out, nodes, axes = slope.copy(), *slope.shape
     kernel.limit_slopes(estimate, np.ones((axes, 1)), np.zeros((nodes, axes), np.uint8), out)
-    return _short(out)
+    return _rounded(out)
 
 
-def _short(slope: Floats) -> Floats:
+def _rounded(slope: Floats) -> Floats:
     bits = slope.view(np.int64)
-    bits &= -1 << (53 - SIGNIFICANT)
+    bits &= -1 << (53 - SIGNIFICANT_BITS)
     return slope

@@ -22,7 +22,7 @@ from veilmap.estimate.adjacency import Adjacency
 from veilmap.estimate.least_squares import least_squares
 from veilmap.estimate.nonnegative import nonnegative_estimates
 from veilmap.estimate.pipeline import QUANTUM, estimate
-from veilmap.estimate.shrink import EDGES, shrink
+from veilmap.estimate.shrink import STRATUM_EDGES, shrink
 from veilmap.kernels import neighbours
 from veilmap.kernels import post_processing as kernel
 from veilmap.method.registry import METHODS
@@ -173,9 +173,9 @@ def slow_shrink(noisy, near):
         size = math.sqrt(1 / weights.sum() / 2)
         seen[leaf] = weights @ noisy.noisy_count[chain] / weights.sum() / size
         beside = [density[v] for v in near.nodes[leaf] if v >= 0]
-        strata[leaf] = int(np.digitize(sum(beside) / max(len(beside), 1) * near.volume[leaf] / size, EDGES))
+        strata[leaf] = int(np.digitize(sum(beside) / max(len(beside), 1) * near.volume[leaf] / size, STRATUM_EDGES))
     keeps = dict.fromkeys(seen, 1.0)
-    for stratum in range(len(EDGES)):
+    for stratum in range(len(STRATUM_EDGES)):
         leaves = [leaf for leaf in seen if strata[leaf] == stratum]
         if len(leaves) < 30:
             continue

@@ -14,14 +14,14 @@ from tests.unit.estimate.test_estimators import SPACE, large_tree, noisy_counts,
 from veilmap import Method, PostProcessing
 from veilmap.estimate.adjacency import Adjacency
 from veilmap.estimate.node_estimates import NodeEstimates
-from veilmap.estimate.slopes import SIGNIFICANT, STEEPER, gentle, slopes
+from veilmap.estimate.slopes import SIGNIFICANT_BITS, STEEPNESS_FACTOR, limited_slopes, slopes
 from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
 from veilmap.trees import CutTree, RegularTree
 
 SEEDS = st.integers(0, 2**32 - 1)
 AXES = st.sampled_from([1, 2, 3])
-ROUNDED = 2.0**-SIGNIFICANT * 2
+ROUNDED = 2.0**-SIGNIFICANT_BITS * 2
 
 
 def known_by(tree, variance, v):
@@ -52,7 +52,7 @@ def slow_slopes(nodes, near):
     mean = {stratum: (sum(ratios) + 20) / (len(ratios) + 10) for stratum, ratios in seen.items()}
     out = np.zeros((tree.size, axes))
     for (v, k), (change, stratum) in changes.items():
-        out[v, k] = STEEPER * max(0, 1 - 1 / mean[stratum]) * change
+        out[v, k] = STEEPNESS_FACTOR * max(0, 1 - 1 / mean[stratum]) * change
     for v in range(tree.size):
         steep = np.abs(out[v]).sum()
         out[v] *= min(1, 2 * max(nodes.estimate[v], 0) / steep) if steep else 0
@@ -117,7 +117,7 @@ def test_slopes_along_a_line_are_those_of_the_line():
         tree, np.zeros(65, np.int64), np.full(65, 1e-9), np.concatenate([[counts.sum()], counts]), np.full(65, 1e-9)
     )
     got = slopes(nodes)[1:, 0]
-    assert got == pytest.approx(np.full(64, STEEPER * 0.5), rel=0.1)
+    assert got == pytest.approx(np.full(64, STEEPNESS_FACTOR * 0.5), rel=0.1)
     turned = replace(nodes, estimate=np.concatenate([[counts.sum()], counts[::-1]]))
     assert slopes(turned)[1:, 0] == pytest.approx(-got[::-1], rel=1e-6)
 
@@ -141,11 +141,11 @@ def test_slopes_see_through_noise():
 def test_gentler_slopes_fit_other_estimates(axes, seed):
     rng = np.random.default_rng(seed)
     slope, estimate = rng.normal(0, 10, (50, axes)), rng.normal(0, 10, 50)
-    got = gentle(estimate, slope)
+    got = limited_slopes(estimate, slope)
     assert np.all(np.abs(got).sum(axis=1) <= 2 * np.maximum(estimate, 0))
     fits = np.abs(slope).sum(axis=1) < 1.9 * estimate
     assert got[fits] == pytest.approx(slope[fits], rel=ROUNDED)
-    assert np.array_equal(gentle(estimate, got)[fits], got[fits])
+    assert np.array_equal(limited_slopes(estimate, got)[fits], got[fits])
 
 
 def leaf_counts(nodes, cells, boxes):
