@@ -12,8 +12,8 @@ is left out. A variant is compared with the model as it is, on the same data and
 
 Both have a 95 % interval over repetitions. A variant without a constant that is worse by less than half a per cent in
 both, and by less than 3 % on every data set, is a reason to delete the constant. Constants of unevenness are
-also measured with ``quad-opt`` and ``kd-hybrid``, whose error bars are not calibrated. Without files, the data sets are those of
-``veilmap reproduce rivals --score --quick``, rows on stripes, and generated rows on one and three axes.
+also measured with ``quad-opt`` and ``kd-hybrid``, whose error bars are not calibrated. Without files, the data
+sets are those of ``veilmap reproduce rivals --score --quick``, rows on stripes, and generated rows on other axes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilmap.estimate.least_squares import least_squares
-from veilmap.estimate.selection_bias import SURE, unbiased_counts
+from veilmap.estimate.selection_bias import MIN_BIAS_IN_VARIANCES, unbiased_counts
 from veilmap.trees import CutTree, Tree
 from veilmap.vault import NoisyTree
 
@@ -68,7 +68,7 @@ def naive_fair(tree: Tree, noisy: list[int], variance: list[float]) -> list[floa
             weigh += variance[v] / both
             says += (noisy[v] - sum(noisy[u] for u in own)) * variance[v] ** 0.5 / both
         bias = says / weigh
-        sure = max(0.0, 1 - SURE / (bias * bias * weigh)) if bias else 0.0
+        sure = max(0.0, 1 - MIN_BIAS_IN_VARIANCES / (bias * bias * weigh)) if bias else 0.0
         for v in nodes:
             out[v] -= sure * bias * variance[v] ** 0.5
     return out
