@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib.util
 import json
@@ -10,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +22,7 @@ import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from typer.main import get_command
 
 import veilmap as vm
@@ -27,7 +30,12 @@ from veilmap.cli import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if page.exists()]
+AT_THE_ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = [*(ROOT / name for name in AT_THE_ROOT), *sorted(DOCS.glob("*.md"))]
+GENERATED = DOCS / "cli.md"  # made from the help of the commands
+PROSE = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "proofs").rglob("*.md")} - {GENERATED})
+MAX_CHARACTERS_PER_LINE = 120
+MAX_LINES_OF_THE_README = 120
 BIN = Path(sys.executable).parent
 
 RUN = {"python", "console", "sql"}
@@ -161,6 +169,95 @@ def test_blocks_are_read_as_they_stand(tmp_path: Path) -> None:
     )
     read = [(b.line, b.language, b.text, b.reason) for b in blocks(page)]
     assert read == [(4, "python", "x = 1", None), (9, "bash", "make", "slow"), (15, "", "c", None)]
+
+
+# --- how pages are written -----------------------------------------------------------------------------
+
+_ONLY_LINKS = re.compile(r"^\s*(?:[-*]\s+)?(?:!?\[[^\]]*\]\([^)]*\)[\s,.;·|]*)+$|^\s*\[[^\]]+\]:\s+\S+$")
+
+
+def long_lines(text: str) -> list[int]:
+    """Return the numbers of prose lines that are too long; tables, code and lines that hold only links may be wide."""
+    found, fence = [], None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if mark := _FENCE.match(line):
+            if fence is None:
+                fence = mark[1]
+            elif line.strip() == fence:
+                fence = None
+            continue
+        prose = fence is None and not line.lstrip().startswith("|") and not _ONLY_LINKS.match(line)
+        if prose and len(line) > MAX_CHARACTERS_PER_LINE:
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_prose_lines_have_at_most_120_characters(page: Path) -> None:
+    lines = long_lines(page.read_text(encoding="utf-8"))
+    assert not lines, f"{page.name}: lines {', '.join(map(str, lines))} have more than {MAX_CHARACTERS_PER_LINE}"
+
+
+def test_long_lines_are_found_in_prose_and_nowhere_else() -> None:
+    wide = "x" * (MAX_CHARACTERS_PER_LINE + 1)
+    link = f"[{wide}](page.md)"
+    lines = [wide[1:], wide, f"| {wide} |", "```text", wide, "```", link, f"- {link}, {link}.", f"see {link}", wide]
+    assert long_lines("\n".join(lines)) == [2, 9, 10]
+    assert long_lines(f"- a\n\n  ```python\n  {wide}\n  ```\n\n  {wide}") == [7]
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_LINES_OF_THE_README
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_code_that_the_pages_for_developers_name_is_there(name: str) -> None:
+    """`package/module.py::function` is below src/veilmap, or below the root of the repository."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:[\w.-]+/)*[\w.-]+(?:\.py|/))(?:::(\w+))?`", text)
+    assert len(named) > 10
+    for file, function in named:
+        path = next((root / file for root in (ROOT / "src" / "veilmap", ROOT) if (root / file).exists()), None)
+        assert path is not None, f"{name} names {file}, which does not exist"
+        if function:
+            kinds = (ast.FunctionDef, ast.ClassDef)
+            known = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+            assert function in known, f"{name} names {function}, which is not in {file}"
+
+
+def test_the_architecture_page_has_every_layer_and_every_package() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    page = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text.partition("## Layers")[2].partition("\n## ")[0], re.MULTILINE)
+    assert [re.findall(r"`(\w+)`", row) for row in page] == [re.findall(r"veilmap\.(\w+)", layer) for layer in layers]
+
+
+def test_the_citation_file_names_this_version_and_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["cff-version"] == "1.2.0"
+    assert (citation["title"], citation["version"]) == (project["name"], project["version"])
+    assert citation["license"] == project["license"]
+    assert citation["authors"] == [{"name": "The veilmap developers"}]
+    (paper,) = citation["references"]
+    assert paper["title"] == "Differentially Private Spatial Decompositions"
+    assert [author["family-names"] for author in paper["authors"]] == [
+        "Cormode",
+        "Procopiuc",
+        "Srivastava",
+        "Shen",
+        "Yu",
+    ]
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert targets
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("make ")] == targets[1].split()
 
 
 # --- the command line ----------------------------------------------------------------------------------
