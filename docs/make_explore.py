@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import veilmap as vm
-from veilmap.demo import EPSILON, WORLD, places
+from veilmap.demo import DEMO_EPSILON, WORLD_DOMAIN, places
 
 IMAGES = Path(__file__).with_name("images")
 COMMAND = "from veilmap.cli import main; main()"
@@ -52,7 +52,7 @@ def shoot(url: str) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "places.parquet"
-        vm.release(places(), WORLD, epsilon=EPSILON).save(path)
+        vm.release(places(), WORLD_DOMAIN, epsilon=DEMO_EPSILON).save(path)
         command = [sys.executable, "-c", COMMAND, "explore", str(path), "--no-open"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603
             assert server.stdout is not None  # noqa: S101

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 import veilmap as vm
-from veilmap.demo import WORLD, places
+from veilmap.demo import WORLD_DOMAIN, places
 from veilmap.plot import rendered
 
 IMAGES = Path(__file__).parent / "images"
@@ -22,7 +22,7 @@ TITLE = "Populated places of the world, under differential privacy"
 
 def main() -> None:
     rows = places()
-    world = vm.release(rows, WORLD, epsilon=1)
+    world = vm.release(rows, WORLD_DOMAIN, epsilon=1)
     alps = vm.release(rows, vm.Domain({"lon": (4, 18), "lat": (43.5, 49)}), epsilon=1)
     heights = vm.release(np.abs(rows[:, 1:]), vm.Domain({"degrees from the equator": (0, 75)}), epsilon=0.1)
     three = np.column_stack([rows, np.abs(rows[:, 1])])

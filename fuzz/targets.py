@@ -27,7 +27,7 @@ import shapely
 
 import veilmap as vm
 from veilmap.answers.zone_files import add_answers, frame_of
-from veilmap.cli._boxes import parse_box, read_boxes
+from veilmap.boxes import parse_box, read_boxes
 from veilmap.cli._options import typed_settings
 from veilmap.cli._output import Format
 from veilmap.cli._zones import print_zones

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from veilmap.arrays import Flags, Ints
-from veilmap.boxes import checked_boxes
+from veilmap.boxes import checked_boxes, even_rows
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
 from veilmap.kernels.workload import contributions, prices
@@ -134,11 +134,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         try:
-            rows = tuple(tuple(float(x) for x in box) for box in self.boxes)
-        except (TypeError, ValueError, OverflowError):
-            rows = ()
-        if not rows or not all(len(box) == len(rows[0]) and len(box) % 2 == 0 for box in rows):
-            raise BadInput("A workload is a list of boxes: the low end of each axis, then the high end of each.")
+            rows = even_rows(self.boxes)
+        except ValueError:
+            raise BadInput(
+                "A workload is a list of boxes: the low end of each axis, then the high end of each."
+            ) from None
         if self.per not in ("node", "level"):
             raise BadInput(f'A workload gives prices per "node" or per "level", got {self.per!r}.')
         object.__setattr__(self, "boxes", rows)

@@ -1,4 +1,4 @@
-"""Amounts of privacy as they were typed, exactly."""
+"""Checks of numbers that users give: privacy parameters, heights, shares and rates. They are kept exact."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from numbers import Real
 from veilmap.domain import KEY_BITS
 from veilmap.errors import BadInput
 
-LEAST_EPSILON, MOST_EPSILON = Fraction(1, 10**6), Fraction(100)
+MIN_EPSILON = Fraction(1, 10**6)
+MAX_EPSILON = Fraction(100)
+MAX_DELTA = Fraction(1, 10)
+MAX_NUMBER_CHARACTERS = 400
+MAX_EXPONENT_DIGITS = 3  # 1e9999999 as a fraction would fill the memory
 
 
 def exact_number(value: object) -> Fraction:
-    """The number that was typed, exactly: 0.1 is one tenth. ValueError if it is none, or absurdly long."""
+    """Return a number exactly as it was written: 0.1 is one tenth. Raise ValueError if it is no number or too long."""
     if isinstance(value, Fraction):
         return value
     text = str(value)
     exponent = text.lower().partition("e")[2]
-    if len(text) > 400 or len(exponent.lstrip("+-0")) > 3:  # or its digits would fill the memory
+    if len(text) > MAX_NUMBER_CHARACTERS or len(exponent.lstrip("+-0")) > MAX_EXPONENT_DIGITS:
         raise ValueError
     try:
         return Fraction(text)
@@ -29,33 +33,35 @@ def exact_number(value: object) -> Fraction:
 
 
 def exact_epsilon(epsilon: object) -> Fraction:
-    """The exact number that was typed: 0.1 means one tenth, not the float nearest to it."""
-    rule = f"epsilon must be a number from {float(LEAST_EPSILON)} to {float(MOST_EPSILON):g}"
+    """Return a valid epsilon exactly as it was written: 0.1 is one tenth, not the nearest float."""
+    rule = f"epsilon must be a number from {float(MIN_EPSILON)} to {float(MAX_EPSILON):g}"
     if isinstance(epsilon, bool) or not isinstance(epsilon, (Real, str, Decimal)):
         raise BadInput(f"{rule}, got {epsilon!r}.")
     try:
         exact = exact_number(epsilon)
     except ValueError:
         raise BadInput(f"{rule}, got {str(epsilon)[:40]!r}.") from None
-    if not LEAST_EPSILON <= exact <= MOST_EPSILON:
-        hint = "it says how much one row may matter: 0.1 is strict, 1 usual, above 10 hides little"
-        raise BadInput(f"{rule}, got {epsilon}: {hint}.")
+    if not MIN_EPSILON <= exact <= MAX_EPSILON:
+        hint = "It limits the influence of one row: 0.1 is strict, 1 is usual, above 10 protects little"
+        raise BadInput(f"{rule}, got {epsilon}. {hint}.")
     return exact
 
 
 def exact_delta(delta: object) -> Fraction:
-    """The chance that a promise may fail with, as it was typed."""
+    """Return a valid delta (the probability with which the promise may fail) exactly as it was written."""
     try:
         exact = Fraction(-1) if isinstance(delta, bool) else exact_number(delta)
     except ValueError:
         exact = Fraction(-1)
-    if not 0 < exact <= Fraction(1, 10):
-        raise BadInput(f"delta is a number between 0 and 0.1, far below one over the number of people; got {delta!r}.")
+    if not 0 < exact <= MAX_DELTA:
+        raise BadInput(
+            f"delta is a number between 0 and {float(MAX_DELTA):g}, far below 1 / (number of people), got {delta!r}."
+        )
     return exact
 
 
 def whole_height(height: object) -> int:
-    """A height that a caller gave, as a plain number."""
+    """Return a valid height of a tree as an int."""
     try:
         whole = -1 if isinstance(height, bool) else operator.index(height)  # type: ignore[arg-type]
     except TypeError:
@@ -64,26 +70,26 @@ def whole_height(height: object) -> int:
         raise BadInput(f"The height of a tree is a whole number, 0 or more, got {height!r}.")
     if whole > KEY_BITS:
         raise BadInput(
-            f"No domain can be halved more than {KEY_BITS} times, got height={height}: choose a smaller one."
+            f"A domain can be halved at most {KEY_BITS} times, got height={height}. Choose a smaller height."
         )
     return whole
 
 
 def exact_share(share: object, of: str = "medians") -> Fraction:
-    """A part of a budget, from 0 to 1 and not all of it."""
-    return _between(share, f"The share of the {of} is a number from 0 to below 1", lambda x: 0 <= x < 1)
+    """Return a valid share of a budget: at least 0 and below 1."""
+    return _in_range(share, f"The share of the {of} is a number from 0 to below 1", lambda x: 0 <= x < 1)
 
 
 def exact_rate(rate: object) -> Fraction:
-    """The rate of a sample."""
-    return _between(rate, "The rate of a sample is a number above 0, up to 1", lambda x: 0 < x <= 1)
+    """Return a valid sampling rate: above 0 and at most 1."""
+    return _in_range(rate, "The rate of a sample is a number above 0, up to 1", lambda x: 0 < x <= 1)
 
 
-def _between(value: object, rule: str, fits: Callable[[Fraction], bool]) -> Fraction:
+def _in_range(value: object, rule: str, is_valid: Callable[[Fraction], bool]) -> Fraction:
     try:
         exact = exact_number(value)
     except ValueError:
         exact = Fraction(-1)
-    if isinstance(value, bool) or not fits(exact):
+    if isinstance(value, bool) or not is_valid(exact):
         raise BadInput(f"{rule}, got {value!r}.")
     return exact

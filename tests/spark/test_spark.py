@@ -184,7 +184,7 @@ def test_a_command_that_goes_to_spark(spark: Any, tmp_path: Path, monkeypatch: A
     assert vm.load(tmp_path / "r").count([[0.0, 1.0]]).estimate[0] == pytest.approx(999, abs=200)
     for inputs, sentence in (
         ([f"{tmp_path}/none.parquet"], "Spark cannot read"),
-        (["a.csv", "a.parquet"], "one kind at a time"),
+        (["a.csv", "a.parquet"], "one kind of input at a time"),
     ):
         monkeypatch.setattr(sys, "argv", ["veilmap", "release", *inputs, "-o", f"{tmp_path}/s", *words])
         with pytest.raises(SystemExit) as done:
@@ -201,7 +201,7 @@ def test_addresses_go_to_spark_and_paths_do_not() -> None:
     assert cli_spark.goes_to_spark(spark, ["a.parquet"], None)
     assert not cli_spark.goes_to_spark(auto, ["a.parquet", "b/c.csv"], None)
     assert not cli_spark.goes_to_spark(local, ["s3://bucket/a.parquet"], None)
-    with pytest.raises(BadInput, match="--master goes with --engine spark"):
+    with pytest.raises(BadInput, match="--master needs --engine spark"):
         cli_spark.goes_to_spark(local, ["a.parquet"], "local[*]")
 
 

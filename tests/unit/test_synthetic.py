@@ -208,18 +208,18 @@ def test_points_are_no_release(run, saved, tmp_path):
     assert err.count("\n") == 1
     assert run("sample", saved, "-o", tmp_path / "points.parquet")[::2] == (
         2,
-        f"veilmap: {tmp_path / 'points.parquet'} exists already: choose another name, or add --overwrite.\n",
+        f"veilmap: {tmp_path / 'points.parquet'} already exists. Choose another name, or add --overwrite.\n",
     )
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("-o", "points.gpkg"), "Points are written to .parquet or .csv, got 'points.gpkg'"),
-        (("-o", "no/such/points.csv"), "does not exist: make it first"),
+        (("-o", "points.gpkg"), "Points are written to .parquet or .csv files, got 'points.gpkg'"),
+        (("-o", "no/such/points.csv"), "does not exist. Create it first"),
         (("-n", "-5", "-o", "points.csv"), "The number of points is a whole number, 0 or more, got -5"),
         (("-n", "5", "--integers", "-o", "points.csv"), "leave the number of points out"),
-        (("-o", "{saved}"), "is the release itself, and would be lost"),
+        (("-o", "{saved}"), "is the release itself and would be lost"),
     ],
 )
 def test_the_command_refuses_with_a_sentence_and_leaves_nothing(run, saved, tmp_path, monkeypatch, words, sentence):

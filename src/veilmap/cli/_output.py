@@ -1,4 +1,4 @@
-"""How the commands print: lines, tables, and a bar for work that takes long."""
+"""How commands print: lines, tables, CSV, and a progress bar for slow work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from veilmap.files.csv_cells import safe_cells
 if TYPE_CHECKING:
     from veilmap.releases.release import Release
 
-SECONDS_A_LINE = 30
+SECONDS_BEFORE_BAR = 1
+SECONDS_BETWEEN_LINES = 30  # of progress, where standard error is not a terminal
 
 
 class Format(StrEnum):
@@ -30,10 +31,10 @@ def say(text: str) -> None:
     typer.echo(text)
 
 
-def warn(found: Release) -> None:
-    """Of a release that is not private."""
-    if not found.privacy.private:
-        typer.echo(f"veilmap: {found.privacy.statement()}", err=True)
+def warn_if_not_private(release: Release) -> None:
+    """Print a warning on standard error if a release is not private."""
+    if not release.privacy.private:
+        typer.echo(f"veilmap: {release.privacy.statement()}", err=True)
 
 
 def print_csv(header: list[str], rows: list[list[Any]]) -> None:
@@ -56,39 +57,41 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 
 @contextmanager
-def progress(what: str, size: int = 0) -> Iterator[Callable[..., None]]:
-    """A bar on standard error for work of more than a second: the part done, never a count.
+def progress(task_name: str, size: int = 0) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on standard error for work of more than a second. Yield the function that advances it.
 
-    Work that begins anew goes through everything once more. The first time is a reading of files of a ``size`` in
-    bytes: it shows how fast, in bytes, since a number of rows would be one that is published nowhere. Where there is
-    no terminal, work of minutes says now and then how far it is.
+    The bar shows the fraction done and never a number of rows, which would be a private count. When the fraction falls,
+    a new pass over the data has begun. The first pass reads files of ``size`` bytes in all, and the bar shows its speed
+    in bytes. Without a terminal, slow work prints a line every 30 seconds.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task, started = bar.add_task(what, total=1.0), time.monotonic()
-    begun = last = started
-    done, nth = 0.0, 1
+    task, started = bar.add_task(task_name, total=1.0), time.monotonic()
+    pass_started = last_line = started
+    done, pass_number = 0.0, 1
 
-    def tell(part: float, doing: str = "") -> None:
-        nonlocal begun, last, done, nth
+    def tell(fraction: float, activity: str = "") -> None:
+        nonlocal pass_started, last_line, done, pass_number
         now = time.monotonic()
-        if part < done:
-            begun, nth = now, nth + 1
+        if fraction < done:
+            pass_started, pass_number = now, pass_number + 1
             bar.reset(task)
-        done = part
-        where = f"{what} {doing}".rstrip() if nth == 1 else f"{what}, pass {nth}"
-        speed = f", {size * part / (now - begun) / 1e6:,.0f} MB a second" if size and nth == 1 and now > begun else ""
-        if bar.console.is_terminal and now - started > 1:
+        done = fraction
+        seconds = now - pass_started
+        description = f"{task_name} {activity}".rstrip() if pass_number == 1 else f"{task_name}, pass {pass_number}"
+        if size and pass_number == 1 and seconds > 0:
+            description += f", {size * fraction / seconds / 1e6:,.0f} MB/s"
+        if bar.console.is_terminal and now - started > SECONDS_BEFORE_BAR:
             bar.start()
-        elif now - last > SECONDS_A_LINE and part > 0:
-            last = now
-            left = (now - begun) * (1 - part) / part
+        elif now - last_line > SECONDS_BETWEEN_LINES and fraction > 0:
+            last_line = now
+            left = seconds * (1 - fraction) / fraction
             time_left = f"{left / 60:.0f} minutes" if left > 120 else f"{left:.0f} seconds"
-            typer.echo(f"{where}: {100 * part:.0f} % done{speed}, about {time_left} left", err=True)
-        bar.update(task, completed=part, description=where + speed)
+            typer.echo(f"{description}: {100 * fraction:.0f} % done, about {time_left} left", err=True)
+        bar.update(task, completed=fraction, description=description)
 
     try:
         yield tell

@@ -1,4 +1,4 @@
-"""Files that Spark reads, wherever they are."""
+"""Read inputs with Spark, from wherever Spark can read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from veilmap.errors import BadInput, UnreadableInput, need
 
-TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
+TEXT_FILE_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 
 
 class Engine(StrEnum):
@@ -22,22 +22,23 @@ class Engine(StrEnum):
 
 
 def goes_to_spark(engine: Engine, inputs: list[str], master: str | None) -> bool:
-    """Addresses like s3://bucket/file do, unless someone says otherwise."""
+    """Return whether Spark reads the inputs. By default it reads addresses such as s3://bucket/file."""
     if engine is Engine.LOCAL and master is not None:
-        raise BadInput("--master goes with --engine spark: leave one of them out.")
-    return engine is Engine.SPARK or (engine is Engine.AUTO and (master is not None or any("://" in i for i in inputs)))
+        raise BadInput("--master needs --engine spark, but --engine local was given. Leave one of them out.")
+    has_address = any("://" in path for path in inputs)
+    return engine is Engine.SPARK or (engine is Engine.AUTO and (master is not None or has_address))
 
 
 @contextmanager
 def spark_points(inputs: list[str], axes: tuple[str, ...], master: str | None) -> Iterator[Any]:
-    """A frame of all inputs, and the session that it needs."""
+    """Yield a data frame of all inputs. The Spark session lives as long as the context."""
     need("pyspark", "spark", "The engine spark")
     from pyspark.sql import SparkSession
 
-    warnings.filterwarnings("ignore", module="pyspark")  # it thinks aloud of pandas, which takes no part in this
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # which has veilmap, if executors have the same
+    warnings.filterwarnings("ignore", module="pyspark")  # about pandas, which is not used here
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors need a Python that has veilmap
     build = SparkSession.builder.appName("veilmap").config("spark.ui.showConsoleProgress", "false")
-    # so that a line with too few or too many fields is dropped, whichever of them are needed
+    # Without pruning, Spark drops a line with too few or too many fields whichever columns are read.
     build = build.config("spark.sql.csv.parser.columnPruning.enabled", "false")
     session = _start(build if master is None else build.master(master), master)
     session.sparkContext.setLogLevel("OFF")  # Spark's messages may quote rows
@@ -51,30 +52,33 @@ def _start(build: Any, master: str | None) -> Any:
     try:
         return build.getOrCreate()
     except Exception:
-        where = "" if master is None else f" at {master}"
+        place = "" if master is None else f" at {master}"
         raise BadInput(
-            f"No Spark session could be started{where}: it needs Java 17 or later (JAVA_HOME), and a --master that "
-            "is there, like spark://host:7077, yarn or local[*]."
+            f"No Spark session could be started{place}. Spark needs Java 17 or later (JAVA_HOME) and a reachable "
+            "--master, for example spark://host:7077, yarn or local[*]."
         ) from None
 
 
 def _read(session: Any, inputs: list[str], axes: tuple[str, ...]) -> Any:
-    text = {path.lower().endswith(TEXT) for path in inputs}
-    if len(text) > 1:
-        raise BadInput("Spark reads inputs of one kind at a time: give text files (.csv, .tsv, .txt) or Parquet alone.")
+    is_text = {path.lower().endswith(TEXT_FILE_ENDINGS) for path in inputs}
+    if len(is_text) > 1:
+        raise BadInput(
+            "Spark reads one kind of input at a time. Give only text files (.csv, .tsv, .txt) or only Parquet."
+        )
     try:
-        return _read_text(session, inputs, axes) if True in text else session.read.parquet(*inputs)
+        return _read_text(session, inputs, axes) if True in is_text else session.read.parquet(*inputs)
     except Exception:
         raise UnreadableInput(
-            f"Spark cannot read {', '.join(inputs)}: give Parquet, or text with a header that is named .csv, "
-            "where the cluster can reach it."
+            f"Spark cannot read {', '.join(inputs)}. Give Parquet files, or text files with a header and a name that "
+            "ends in .csv, in a place that the cluster can reach."
         ) from None
 
 
 def _read_text(session: Any, inputs: list[str], axes: tuple[str, ...]) -> Any:
-    """A record with too few or too many fields is dropped, and what is no number is missing.
+    """Read text files. Drop records with too few or too many fields; read coordinates that are no number as missing.
 
-    A quoted field may have several lines: as rows of their own they would count as often as its author likes.
+    A quoted field may span lines. Without ``multiLine``, each of them would be a row, and one person could add as many
+    rows as they like.
     """
     rules = {"header": True, "mode": "DROPMALFORMED", "escape": '"', "enforceSchema": False, "multiLine": True}
     separator = "\t" if all(".tsv" in path.lower() for path in inputs) else ","

@@ -1,4 +1,4 @@
-"""Rows that a query gives: of DuckDB, which also reads files by itself, or of Postgres."""
+"""Read the rows of an SQL query, from DuckDB (which also reads files) or from Postgres."""
 
 from __future__ import annotations
 
@@ -11,68 +11,73 @@ from typing import Any, NoReturn
 
 from veilmap.errors import BadInput, UnreadableInput, need
 
-ADDRESSES = ("postgres://", "postgresql://")
-WRONG_QUERY = ("42", "25006")  # what Postgres's states begin with, if the query is at fault and not the data
+POSTGRES_SCHEMES = ("postgres://", "postgresql://")
+SQLSTATES_OF_BAD_QUERIES = ("42", "25006")  # prefixes of Postgres error codes that concern the query and not the data
 
 
 def sql_points(sql: str, database: str | None) -> AbstractContextManager[Any]:
-    """The rows of a query, which sees one state of its database and changes nothing in it."""
-    if database is not None and database.startswith(ADDRESSES):
-        return _of_postgres(sql, database)
-    return _of_duckdb(sql, database)
+    """Return a context with the rows of a query. It reads one state of the database and changes nothing."""
+    if database is not None and database.startswith(POSTGRES_SCHEMES):
+        return _from_postgres(sql, database)
+    return _from_duckdb(sql, database)
 
 
 @contextmanager
-def _of_duckdb(sql: str, database: str | None) -> Iterator[Any]:
+def _from_duckdb(sql: str, database: str | None) -> Iterator[Any]:
     duckdb = need("duckdb", "sql", "--sql")
     if database is not None and not os.path.isfile(database):
         raise UnreadableInput(
-            f"There is no database file {database!r}: check its name and folder, "
-            f"or give the address of one, like {ADDRESSES[1]}host/name."
+            f"There is no database file {database!r}. Check its name and folder, "
+            f"or give the address of a database, for example {POSTGRES_SCHEMES[1]}host/name."
         )
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(prefix="veilmap-") as folder:
         settings = {
-            "python_enable_replacements": "false",  # names in a query are those of its database, not of this program
-            "temp_directory": folder,  # rows that it sorts or joins: nobody else may look there
-            "temp_file_encryption": "true",  # nor read what a killed process leaves
-            "autoinstall_known_extensions": "false",  # a query downloads no code
+            "python_enable_replacements": "false",  # a query must not read variables of this program as tables
+            "temp_directory": folder,  # sorts and joins write rows here, and only this user may read them
+            "temp_file_encryption": "true",  # a killed process may leave these files behind
+            "autoinstall_known_extensions": "false",  # a query must not download code
             "allow_community_extensions": "false",
         }
         try:
             connection = duckdb.connect(database or ":memory:", read_only=database is not None, config=settings)
         except duckdb.Error:
             raise UnreadableInput(
-                f"{database!r} cannot be opened by DuckDB {duckdb.__version__}: it is no DuckDB database, of another "
-                "version, or another program writes to it."
+                f"{database!r} cannot be opened by DuckDB {duckdb.__version__}. It is not a DuckDB database, has "
+                "another version, or is being written by another program."
             ) from None
-        with connection, _stopped_by(connection.interrupt):
+        with connection, _cancelled_by_signals(connection.interrupt):
             yield _relation(duckdb, connection, sql)
 
 
 def _relation(duckdb: Any, connection: Any, sql: str) -> Any:
-    about_the_query = duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException
+    errors_in_the_query = duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException
     try:
-        connection.execute("SET enable_progress_bar = false")  # which it would print among our own lines
-        found = duckdb.extract_statements(sql)
-        if [statement.type for statement in found] != [duckdb.StatementType.SELECT]:
-            raise BadInput("--sql takes one query that gives rows and changes nothing: SELECT lon, lat FROM trips.")
-        if found[0].named_parameters:
-            raise BadInput("The query of --sql has places for values, and nobody gives them: write the values there.")
-        connection.begin()  # so that every reading sees the same rows
+        connection.execute("SET enable_progress_bar = false")  # veilmap prints its own
+        statements = duckdb.extract_statements(sql)
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            raise BadInput(
+                "--sql takes one query that returns rows and changes nothing, for example SELECT lon, lat FROM trips."
+            )
+        if statements[0].named_parameters:
+            raise BadInput(
+                "The --sql query has parameter placeholders but no values were given. Write the values into the query."
+            )
+        connection.begin()  # all passes over the rows must read the same state
         return connection.sql(sql)
-    except about_the_query as error:
-        _refuse(error)
+    except errors_in_the_query as error:
+        _refuse_query(error)
     except duckdb.IOException:
-        _refuse("a file that it reads is not there, or cannot be read.")
-    except duckdb.Error as error:  # whose message may quote rows
-        _refuse(f"DuckDB stops with {type(error).__name__}. Ask DuckDB itself to learn more: its words may quote rows.")
+        _refuse_query("a file that it reads does not exist or cannot be read.")
+    except duckdb.Error as error:  # its message may quote rows
+        name = type(error).__name__
+        _refuse_query(f"DuckDB raised {name}. Its message may quote rows; run the query in DuckDB to see it.")
 
 
 @contextmanager
-def _of_postgres(sql: str, database: str) -> Iterator[Any]:
-    need("adbc_driver_postgresql", "postgres", f"--database {ADDRESSES[1]}…")
+def _from_postgres(sql: str, database: str) -> Iterator[Any]:
+    need("adbc_driver_postgresql", "postgres", f"--database {POSTGRES_SCHEMES[1]}…")
     from concurrent.futures import ThreadPoolExecutor
 
     from adbc_driver_manager import Error
@@ -80,28 +85,29 @@ def _of_postgres(sql: str, database: str) -> Iterator[Any]:
 
     try:
         connection = dbapi.connect(database)
-    except Error:  # whose message may quote the password
+    except Error:  # its message may quote the password
         raise UnreadableInput(
-            "The Postgres database cannot be reached: check the address, the user and the password, "
-            f"{ADDRESSES[1]}user:password@host:port/name."
+            "The Postgres database cannot be reached. Check the address, the user and the password: "
+            f"{POSTGRES_SCHEMES[1]}user:password@host:port/name."
         ) from None
-    with connection, connection.cursor() as cursor, _stopped_by(cursor.adbc_cancel):
+    with connection, connection.cursor() as cursor, _cancelled_by_signals(cursor.adbc_cancel):
         try:
-            with ThreadPoolExecutor(1) as aside:  # in the main thread, the driver would keep an interrupt to itself
-                aside.submit(cursor.execute, "SET TRANSACTION READ ONLY").result()
-                aside.submit(cursor.execute, sql).result()
+            with ThreadPoolExecutor(1) as worker:  # in the main thread, the driver would swallow Ctrl-C
+                worker.submit(cursor.execute, "SET TRANSACTION READ ONLY").result()
+                worker.submit(cursor.execute, sql).result()
             rows = cursor.fetch_record_batch()
         except Error as error:
-            at_fault = (error.sqlstate or "").startswith(WRONG_QUERY)
-            _refuse(error if at_fault else type(error).__name__)
+            concerns_query = (error.sqlstate or "").startswith(SQLSTATES_OF_BAD_QUERIES)
+            _refuse_query(error if concerns_query else type(error).__name__)
         yield rows
 
 
 @contextmanager
-def _stopped_by(cancel: Callable[[], object]) -> Iterator[None]:
-    """An interrupt ends the query too: other threads read its rows, and wait for it, and this one waits for them.
+def _cancelled_by_signals(cancel: Callable[[], object]) -> Iterator[None]:
+    """Cancel the query on SIGINT and SIGTERM.
 
-    So does the signal that schedulers end a program with: a query's temporary files must not stay.
+    Without this, the main thread would wait for threads that wait for the rows of the query. SIGTERM, which schedulers
+    send, must end the query too, so that its temporary files are removed.
     """
 
     def stop(*_: object) -> NoReturn:
@@ -112,14 +118,14 @@ def _stopped_by(cancel: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
-def _refuse(why: object) -> NoReturn:
-    first = str(why).splitlines()[0]
-    raise BadInput(f"The query of --sql cannot be asked: {first}") from None
+def _refuse_query(reason: object) -> NoReturn:
+    first_line = str(reason).splitlines()[0]
+    raise BadInput(f"The --sql query cannot be run: {first_line}") from None

@@ -1,4 +1,4 @@
-"""What `veilmap query --zones` prints and writes."""
+"""Count the points in zones, for `veilmap query --zones`, and print or write the answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from veilmap.answers.answerer import Answers
     from veilmap.releases.release import Release
 
-SHOWN = 3
-"""Columns of the zones' own that a table on the screen has."""
+MAX_ZONE_COLUMNS_IN_TABLE = 3  # of the zones' own columns; more would not fit on a screen
 
 
 def query_zones(
-    found: Release,
+    release: Release,
     path: Path,
     layer: str | None,
     make_valid: bool,
@@ -30,35 +29,40 @@ def query_zones(
     out: Path | None,
     overwrite: bool,
 ) -> None:
+    """Count the points in the zones of a file. Print the answers, or write them with the zones to ``out``."""
     from veilmap.answers.zone_files import add_answers, must_be_writable, read_zones, write_zones
 
     if out is not None:
         must_be_writable(out)
         if out.exists() and path.exists() and out.samefile(path):
-            raise BadInput(f"{out} has the zones, and would be lost: choose another name for the counts.")
+            raise BadInput(f"{out} is the file of zones and would be lost. Choose another name for the counts.")
     zones = read_zones(path, layer, make_valid)
-    answers = found.count(zones, confidence)
+    answers = release.count(zones, confidence)
     frame, added = add_answers(zones, answers)
-    if found.privacy.private and len(frame) and not (answers.estimate.any() or answers.stderr.any()):
-        typer.echo(f"veilmap: No zone lies in the domain, {found.domain}: are x and y in this order?", err=True)
+    if release.privacy.private and len(frame) and not (answers.estimate.any() or answers.stderr.any()):
+        typer.echo(
+            f"veilmap: warning: No zone overlaps the domain, {release.domain}. Check that x and y are in this order.",
+            err=True,
+        )
     if out is not None:
-        write_zones(frame, out, found.privacy.statement(), overwrite)
+        write_zones(frame, out, release.privacy.statement(), overwrite)
         say(f"Wrote {out}: {len(frame):,} zones with {', '.join(added)}.")
         return
-    print_zones(frame, added, answers, found.privacy.private, output)
+    print_zones(frame, added, answers, release.privacy.private, output)
 
 
 def print_zones(frame: Any, added: list[str], answers: Answers, private: bool, output: Format) -> None:
+    """Print the zones' columns and the ``added`` columns of the answers, without geometries."""
     table = frame.drop(columns=frame.geometry.name)
     names = [str(name) for name in table.columns]
-    rows = [[_plain(value) for value in row] for row in table.itertuples(index=False)]
+    rows = [[_json_value(value) for value in row] for row in table.itertuples(index=False)]
     if output is Format.JSON:
         record = {"confidence": answers.confidence, "private": private}
         typer.echo(json.dumps({**record, "answers": [dict(zip(names, row, strict=True)) for row in rows]}, indent=2))
     elif output is Format.CSV:
         print_csv(names, rows)
     else:
-        own = names[: len(names) - len(added)][:SHOWN]
+        own = names[: len(names) - len(added)][:MAX_ZONE_COLUMNS_IN_TABLE]
         print_table(
             ["zone", *map(printable, own), "estimate", "standard error", f"{100 * answers.confidence:g} % interval"],
             [
@@ -74,8 +78,8 @@ def print_zones(frame: Any, added: list[str], answers: Answers, private: bool, o
         )
 
 
-def _plain(value: Any) -> Any:
-    """As JSON has it: nothing for what is missing, text for what has no other name."""
+def _json_value(value: Any) -> Any:
+    """Convert a value of a data frame to JSON: missing values to null, other types than numbers to text."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, float) and not math.isfinite(value):
         return None

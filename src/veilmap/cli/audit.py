@@ -1,4 +1,4 @@
-"""veilmap audit: try to prove that a method tells more than it claims."""
+"""`veilmap audit`: test whether a method leaks more than it claims."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from veilmap.auditing import Audit
     from veilmap.method.method import Method
 
-EXAMPLE = "Example: veilmap audit quad-opt --epsilon 1 -o audit.png"
-COLUMNS = ["method", "epsilon", "delta", "bound", "confidence", "releases", "neighbours", "reading", "passed"]
+HELP_EXAMPLE = "Example: veilmap audit quad-opt --epsilon 1 -o audit.png"
+CSV_COLUMNS = ["method", "epsilon", "delta", "bound", "confidence", "releases", "neighbours", "reading", "passed"]
 
 
 def audit(
@@ -37,46 +37,50 @@ def audit(
         list[str],
         typer.Argument(
             metavar="METHOD...",
-            help="Names of methods, or all; a JSON file of a method; or MODULE:NAME, of one in your own code.",
+            help="Method names, or all; a JSON file that describes a method; or MODULE:NAME in your own code.",
         ),
     ],
-    epsilon: Annotated[str, typer.Option("--epsilon", help="The claim.")],
-    releases: Annotated[int, typer.Option("--releases", help="How many are made, of each method.")] = 20_000,
-    confidence: Annotated[float, typer.Option("--confidence", help="With which the bound holds.")] = 0.999,
+    epsilon: Annotated[str, typer.Option("--epsilon", help="The claimed epsilon.")],
+    releases: Annotated[int, typer.Option("--releases", help="The number of releases per method.")] = 20_000,
+    confidence: Annotated[float, typer.Option("--confidence", help="The confidence level of the bound.")] = 0.999,
     delta: DeltaOption = None,
     height: HeightOption = None,
     sample: SampleOption = None,
     noise: NoiseOption = None,
     settings: SetOption = None,
     max_rows_per_unit: Annotated[
-        int | None, typer.Option("--max-rows-per-unit", help="Audit people with many rows: so many are looked at.")
+        int | None,
+        typer.Option("--max-rows-per-unit", help="Audit the protection of people with this many rows."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Draw the same noise again.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A picture of it, PNG; of one method.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="A seed that makes the noise repeatable.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A PNG picture of the audit, for a single method.")
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Try to prove that a method tells more than it claims, from many releases of made-up rows.
+    """Test whether a method leaks more than it claims, with many releases of synthetic data sets.
 
-    Prints a certified lower bound for epsilon and checks noise and outputs. A bound above epsilon, or a check that
-    fails, proves a bug: exit status 1. A bound below epsilon proves nothing, but that of a good audit comes near.
+    Prints a certified lower bound for the true epsilon, and checks the noise and the outputs. A bound above the claimed
+    epsilon, or a failed check, proves a bug and ends with exit status 1. A bound below the claim proves nothing, but a
+    strong audit comes close to the claim.
     """
     from veilmap.auditing import audit as run
     from veilmap.method.registry import METHODS
     from veilmap.testing import fixed_entropy
 
-    listed = [name for name, method in METHODS.items() if method.private] if methods == ["all"] else methods
-    chosen = [_method(text) for text in listed]
+    names = [name for name, method in METHODS.items() if method.private] if methods == ["all"] else methods
+    chosen = [_method(text) for text in names]
     if out is not None:
         if len(chosen) > 1:
-            raise BadInput("A picture is of one method: leave --out away, or give one.")
-        if out.suffix.lower() != ".png":  # nor is a release or a ledger written over
-            raise BadInput(f"The picture of an audit is a PNG file, got {out}: choose a name that ends in .png.")
+            raise BadInput("A picture shows one method. Leave --out out, or give a single method.")
+        if out.suffix.lower() != ".png":  # this also keeps it from overwriting a release or a ledger
+            raise BadInput(f"The picture of an audit is a PNG file, got {out}. Choose a name that ends in .png.")
         must_have_folder(out)
-    found = []
+    audits = []
     with progress("Audit") as tell:
         for k, method in enumerate(chosen):
             with nullcontext() if seed is None else fixed_entropy(seed):
-                found.append(
+                audits.append(
                     run(
                         method,
                         epsilon,
@@ -88,30 +92,31 @@ def audit(
                         noise=noise,
                         options=typed_settings(settings),
                         max_rows_per_unit=max_rows_per_unit,
-                        progress=_part(tell, k, listed),
+                        progress=_progress_of(tell, k, names),
                     )
                 )
-    _print(found, output)
+    _print(audits, output)
     if out is not None:
-        found[0].plot(out)
+        audits[0].plot(out)
         typer.echo(f"Wrote {out}.", err=output is not Format.TABLE)
-    if not all(audited.passed for audited in found):
+    if not all(audited.passed for audited in audits):
         raise typer.Exit(1)
 
 
-def _part(tell: Callable[..., None], k: int, listed: list[str]) -> Callable[[float], None]:
-    return lambda part: tell((k + part) / len(listed), f"of {listed[k]}")
+def _progress_of(tell: Callable[..., None], k: int, names: list[str]) -> Callable[[float], None]:
+    """Return the progress function of the audit of method ``k``."""
+    return lambda fraction: tell((k + fraction) / len(names), f"of {names[k]}")
 
 
-def _print(found: list[Audit], output: Format) -> None:
+def _print(audits: list[Audit], output: Format) -> None:
     if output is Format.JSON:
-        typer.echo(json.dumps([_record(audited) for audited in found], indent=2))
+        typer.echo(json.dumps([_record(audited) for audited in audits], indent=2))
         return
     if output is Format.CSV:
-        print_csv(COLUMNS, [[_record(audited)[name] for name in COLUMNS] for audited in found])
+        print_csv(CSV_COLUMNS, [[_record(audited)[name] for name in CSV_COLUMNS] for audited in audits])
         return
     print_table(
-        ["method", "epsilon is at least", "of", "of the claim", "told by"],
+        ["method", "epsilon is at least", "claimed epsilon", "bound / claim", "found by"],
         [
             [
                 audited.method,
@@ -120,27 +125,27 @@ def _print(found: list[Audit], output: Format) -> None:
                 f"{100 * audited.bound / float(audited.epsilon):.0f} %" + ("" if audited.within else ": BROKEN"),
                 f"{audited.reading}; {audited.neighbours}",
             ]
-            for audited in found
+            for audited in audits
         ],
     )
-    for audited in found:
-        checks = [check for check in audited.checks if len(found) == 1 or not check.passed]
+    for audited in audits:
+        checks = [check for check in audited.checks if len(audits) == 1 or not check.passed]
         if checks:
             print_table(
-                [f"checks of {audited.method}", "", "found"],
+                [f"checks of {audited.method}", "", "result"],
                 [[check.what, "passed" if check.passed else "FAILED", check.found] for check in checks],
             )
-    say(_verdict(found))
+    say(_verdict(audits))
 
 
-def _verdict(found: list[Audit]) -> str:
-    broken = [audited.method for audited in found if not audited.passed]
+def _verdict(audits: list[Audit]) -> str:
+    broken = [audited.method for audited in audits if not audited.passed]
     if broken:
-        return f"Not as private as claimed, or not as it should be: {', '.join(broken)}."
-    them, of_each = ("it", "") if len(found) == 1 else ("them", " of each")
+        return f"The audit found a privacy violation or a failed check: {', '.join(broken)}."
+    per_method = "" if len(audits) == 1 else " per method"
     return (
-        f"Nothing was found against {them} in {found[0].releases:,} releases{of_each}. A bound holds with a confidence "
-        f"of {100 * found[0].confidence:.6g} %; that it is below the claim is no proof."
+        f"No violation was found in {audits[0].releases:,} releases{per_method}. A bound holds with "
+        f"{100 * audits[0].confidence:.6g} % confidence. A bound below the claim does not prove the claim."
     )
 
 
@@ -163,7 +168,7 @@ def _record(audited: Audit) -> dict[str, Any]:
 
 
 def _method(text: str) -> str | Method:
-    """A name of the registry; or a file, or code, of the person who runs this."""
+    """Return a method by its name in the registry, from a JSON file, or from the user's own code."""
     if text.endswith(".json"):
         return _from_file(Path(text))
     module, colon, name = text.partition(":")
@@ -177,10 +182,10 @@ def _from_file(path: Path) -> Method:
         record = json.loads(path.read_text(encoding="utf-8"))
         return Method.from_json(record.get("method", record))
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from None
+        raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.") from None
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         raise BadInput(
-            f"{path} is no method: it should have what 'veilmap info --format json' shows as method."
+            f"{path} does not describe a method. It needs the 'method' entry that 'veilmap info --format json' prints."
         ) from None
 
 
@@ -191,12 +196,12 @@ def _from_code(module: str, name: str) -> Method:
 
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(import_module(module), name)
-    except Exception as error:  # whatever it is: exit status 1 would say that a claim is broken
-        why = f"{type(error).__name__}: {error}"
-        raise BadInput(f"There is no {name!r} in a module {module!r} here ({why}): give MODULE:NAME.") from None
+        method = getattr(import_module(module), name)
+    except Exception as error:  # an uncaught error would end with exit status 1, which means a broken claim
+        reason = f"{type(error).__name__}: {error}"
+        raise BadInput(f"Cannot import {name!r} from the module {module!r} ({reason}). Give MODULE:NAME.") from None
     finally:
         sys.path.remove(str(Path.cwd()))
-    if not isinstance(found, Method):
-        raise BadInput(f"{module}:{name} is no veilmap.Method, but {type(found).__name__}.")
-    return found
+    if not isinstance(method, Method):
+        raise BadInput(f"{module}:{name} is not a veilmap.Method, but {type(method).__name__}.")
+    return method

@@ -1,4 +1,4 @@
-"""The command that writes for other programs."""
+"""`veilmap export`: write a release for GIS programs and spreadsheets."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from typing import Annotated
 
 import typer
 
-from veilmap.cli._options import OverwriteOption, ReleaseArgument, must_be_free
-from veilmap.cli._output import progress, say, warn
+from veilmap.cli._options import ConfidenceOption, OverwriteOption, ReleaseArgument, must_be_free
+from veilmap.cli._output import progress, say, warn_if_not_private
 from veilmap.errors import BadInput
 
-EXAMPLE = "Example: veilmap export roads.parquet -o roads.gpkg"
+HELP_EXAMPLE = "Example: veilmap export roads.parquet -o roads.gpkg"
 
 
 def export(
     path: ReleaseArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .gpkg, .fgb, .geojson, .tif or .csv.")],
     value: Annotated[
-        str | None, typer.Option("--value", help="What a .tif shows: density, count or stderr; density if not given.")
+        str | None, typer.Option("--value", help="The value of a .tif: density (if not given), count or stderr.")
     ] = None,
     pixels: Annotated[
         str | None,
-        typer.Option("--pixels", metavar="N|WxH", help="Of a .tif: along its longer side, or columns and rows."),
+        typer.Option(
+            "--pixels", metavar="N|WxH", help="The size of a .tif: pixels along its longer side, or columns and rows."
+        ),
     ] = None,
     resolution: Annotated[
-        float | None, typer.Option("--resolution", help="Of a .tif: the side of a pixel, in units of the axes.")
+        float | None, typer.Option("--resolution", help="The side of a pixel of a .tif, in units of the axes.")
     ] = None,
     h3: Annotated[
-        int | None, typer.Option("--h3", metavar="RES", help="Hexagons of H3 in the place of cells, 0 to 15.")
+        int | None,
+        typer.Option("--h3", metavar="RES", help="Write H3 hexagons of this resolution (0 to 15) instead of leaves."),
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="Of the intervals.")] = 0.95,
+    confidence: ConfidenceOption = 0.95,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Write a release for GIS programs and spreadsheets: its cells as polygons or rows, or a raster.
+    """Write a release for GIS programs and spreadsheets: its leaves as polygons or table rows, or a raster.
 
-    Cells have count, stderr, low, high and density: per square kilometre where the axes are longitude and latitude, or
-    metres. The file says what is promised.
+    Every leaf has a count, stderr, low, high and density. Densities are per square kilometre if the axes are longitude
+    and latitude, or metres. The file states the privacy promise.
     """
     must_be_free(out, path, overwrite)
     import veilmap as vm
     from veilmap.export import export as write
 
-    found, shape = vm.load(path), None if pixels is None else _pixels(pixels)
+    release, shape = vm.load(path), None if pixels is None else _parse_pixels(pixels)
     with progress("Exporting") as tell:
         write(
-            found,
+            release,
             out,
             value=value,
             pixels=shape,
@@ -56,12 +59,12 @@ def export(
             progress=tell,
         )
     say(f"Wrote {out}: {out.stat().st_size / 1e6:.1f} MB.")
-    warn(found)
+    warn_if_not_private(release)
 
 
-def _pixels(text: str) -> int | tuple[int, int]:
+def _parse_pixels(text: str) -> int | tuple[int, int]:
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise BadInput(f"Pixels are a number, or columns and rows like 800x600; got {text!r}.")
+        raise BadInput(f"--pixels takes a number, or columns and rows such as 800x600; got {text!r}.")
     numbers = [int(part) for part in parts]
     return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])

@@ -1,4 +1,4 @@
-"""`veilmap info`: what a release promises, what was spent on what, and what it cannot do."""
+"""`veilmap info`: show what a release promises, what its budget was spent on, and its limits."""
 
 from __future__ import annotations
 
@@ -8,91 +8,78 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilmap.cli import key as keys
 from veilmap.cli._options import FormatOption, ReleaseArgument
-from veilmap.cli._output import Format, print_csv, print_table, warn
+from veilmap.cli._output import Format, print_csv, print_table, warn_if_not_private
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
     from veilmap.releases.cost_check import PathCosts
     from veilmap.releases.privacy import Privacy
     from veilmap.releases.release import Release
+    from veilmap.releases.signatures import Verification
 
-EXAMPLE = "Example: veilmap info roads.parquet --check"
-LIMITS = (
-    "It says nothing exact of anyone: answers about few people are mostly noise, by design.",
-    "Its error bars cover the noise, and how points lie in cells as far as that shows: less with ties or many axes.",
-    "Its promise is for {unit}. Someone with more, or whose neighbours give them away, is protected less.",
-    "Its promise holds once: further releases of the same data add their epsilons to this one.",
+HELP_EXAMPLE = "Example: veilmap info roads.parquet --check"
+RELEASE_LIMITS = (
+    "It has no exact facts about anyone. Counts of few people are mostly noise, by design.",
+    "Its error bars cover the noise and, approximately, how unevenly points lie within leaves. They are less reliable "
+    "with many identical points or many axes.",
+    "It protects {unit}. Someone who contributes more, or whose data can be inferred from other people's rows, is "
+    "protected less.",
+    "Its promise is for this release alone. Further releases of the same data add their epsilons to this one.",
 )
 
 
 def info(
     path: ReleaseArgument,
     key: Annotated[
-        Path | None, typer.Option("--key", help="The owner's public key: say whether they signed this file.")
+        Path | None, typer.Option("--key", help="The owner's public key, to check that they signed this file.")
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Recompute what was spent from the noise in the file, along the path that costs most."
+            "--check",
+            help="Recompute the privacy cost from the noise in the file, along the most expensive path of the tree.",
         ),
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """What a release promises, what was spent on what, and what it cannot do.
+    """Show what a release promises, what its budget was spent on, and what it cannot do.
 
-    With --key, the exit status is 2 unless the signature beside the file is the owner's.
+    With --key, the exit status is 2 unless the file has a valid signature by the owner of the key.
 
-    With --check, the noise itself says what counts cost. A file that states less is refused, with exit status 2.
+    With --check, the cost of the counts is recomputed from their noise. A file whose noise costs more than it states is
+    refused with exit status 2.
     """
     import veilmap as vm
 
-    found = vm.load(path)
-    signed = keys.look(path, key)
+    release = vm.load(path)
+    signature = _signature(path, key)
     if output is not Format.TABLE:
-        warn(found)
+        warn_if_not_private(release)
     if check:
-        print_check(found, signed.statement, output)
+        print_check(release, signature.statement, output)
     elif output is Format.TABLE:
-        print_info(found, path, signed.statement)
+        print_info(release, path, signature.statement)
     elif output is Format.JSON:
-        typer.echo(json.dumps({**found.header(), "signature": signed.statement}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({**release.header(), "signature": signature.statement}, indent=2, ensure_ascii=False))
     else:
         print_csv(
             ["what", "mechanism", "epsilon", "rho", "delta"],
-            [[c.what, c.mechanism, *map(float, (c.epsilon, c.rho, c.delta))] for c in found.privacy.ledger],
+            [[c.what, c.mechanism, *map(float, (c.epsilon, c.rho, c.delta))] for c in release.privacy.ledger],
         )
-    if key is not None and not signed:
-        raise BadInput(f"The signature of {path}: {signed.statement}.")
+    if key is not None and not signature:
+        raise BadInput(f"The signature of {path}: {signature.statement}.")
 
 
-def print_info(found: Release, path: Path, signed: str) -> None:
+def print_info(release: Release, path: Path, signature: str) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.panel import Panel
 
-    console = Console()
-    privacy, tree = found.privacy, found.estimates.tree
-    whole = found.count([*found.domain.lo, *found.domain.hi])
+    console, privacy = Console(), release.privacy
     style = "green" if privacy.private else "bold red"
     console.print(Panel(privacy.statement(), title=escape(str(path)), border_style=style))
-    facts = {
-        "Protects": f"{privacy.unit}; neighbours: {privacy.neighbours}",
-        "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}"
-        + (f"; rho {float(privacy.rho):g}" if privacy.rho else ""),
-        "Spent": f"{float(privacy.spent):g} of {'rho' if privacy.rho else 'it'}, by {', '.join(privacy.mechanisms)}"
-        if privacy.private
-        else "nothing of it counts: this release is not private",
-        "Method": f"{found.method['name']}: {found.method['structure']['name']}, {tree.height} levels, "
-        f"{found.method['budget']['name']} budget, {found.method['estimate']}{_further(found)}",
-        "Domain": str(found.domain) + (f" ({found.domain.crs})" if found.domain.crs else ""),
-        "Holds": f"{tree.size:,} nodes, {int(tree.is_leaf.sum()):,} of them leaves; the estimate of all rows is "
-        f"{float(whole.estimate[0]):,.0f}",
-        "Made": f"{found.provenance['created']} by {found.provenance['software']}",
-        "File": "whole: its checksum fits",
-        "Signature": signed,
-    }
+    facts = _facts(release) | {"Signature": signature}
     width = max(map(len, facts))
     for name, fact in facts.items():
         console.print(f"[bold]{name:<{width}}[/bold]  {escape(fact)}", highlight=False, soft_wrap=True)
@@ -103,15 +90,52 @@ def print_info(found: Release, path: Path, signed: str) -> None:
     )
     if not privacy.private:
         return
-    console.print("[bold]What it cannot do[/bold]")
-    for limit in LIMITS:
+    console.print("[bold]Limits of this release[/bold]")
+    for limit in RELEASE_LIMITS:
         console.print(f"- {limit.format(unit=privacy.unit)}", soft_wrap=True, markup=False)
 
 
-def print_check(found: Release, signed: str, output: Format) -> None:
-    """What the noise in a release says that it costs, beside what it states."""
-    privacy = found.privacy
-    costs = found.path_costs() if privacy.private else None
+def _facts(release: Release) -> dict[str, str]:
+    privacy, tree = release.privacy, release.estimates.tree
+    total = release.count([*release.domain.lo, *release.domain.hi])
+    method = release.method
+    return {
+        "Protects": f"{privacy.unit} (neighbouring data sets: {privacy.neighbours})",
+        "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}"
+        + (f"; rho {float(privacy.rho):g}" if privacy.rho else ""),
+        "Spent": f"{float(privacy.spent):g} of {'rho' if privacy.rho else 'epsilon'}, "
+        f"by {', '.join(privacy.mechanisms)}"
+        if privacy.private
+        else "not applicable, because this release is not private",
+        "Method": f"{method['name']}: {method['structure']['name']}, {tree.height} levels, "
+        f"{method['budget']['name']} budget, {method['estimate']}{_further_estimation(release)}",
+        "Domain": str(release.domain) + (f" ({release.domain.crs})" if release.domain.crs else ""),
+        "Contents": f"{tree.size:,} nodes, of which {int(tree.is_leaf.sum()):,} are leaves; "
+        f"estimated number of rows: {float(total.estimate[0]):,.0f}",
+        "Created": f"{release.provenance['created']} by {release.provenance['software']}",
+        "File": "intact (its checksum matches)",
+    }
+
+
+def _further_estimation(release: Release) -> str:
+    slopes = "; density may rise or fall inside a leaf" if release.estimates.slope is not None else ""
+    return slopes + ("; rounded to whole numbers of 0 or more" if release.method.get("integers") else "")
+
+
+def _signature(path: Path, public: Path | None) -> Verification:
+    """Verify the signature with a public key, or say whether there is one to verify."""
+    from veilmap.releases.signatures import Verification, signature_place, verify
+
+    if public is not None:
+        return verify(path, public)
+    place = signature_place(path)
+    return Verification(False, f"not checked: give --key to check {place}" if place.exists() else "none")
+
+
+def print_check(release: Release, signature: str, output: Format) -> None:
+    """Print the cost recomputed from the noise beside the cost that the release states."""
+    privacy = release.privacy
+    costs = release.path_costs() if privacy.private else None
     if output is Format.JSON:
         answer = {
             "private": privacy.private,
@@ -120,7 +144,7 @@ def print_check(found: Release, signed: str, output: Format) -> None:
             "rho": None if privacy.rho is None else float(privacy.rho),
             "path": None if costs is None else _check_to_json(costs),
             "verdict": _verdict(privacy, costs),
-            "signature": signed,
+            "signature": signature,
         }
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False))
         return
@@ -129,13 +153,13 @@ def print_check(found: Release, signed: str, output: Format) -> None:
         print_csv(["step", "noise_variance", "price"], rows)
         return
     if costs is not None:
-        shown = [[step, f"{variance:.6g}" if variance != "" else "", f"{price:.6g}"] for step, variance, price in rows]
-        print_table(["on the dearest path", "noise variance", costs.currency], shown)
+        cells = [[step, f"{variance:.6g}" if variance != "" else "", f"{price:.6g}"] for step, variance, price in rows]
+        print_table(["on the most expensive path", "noise variance", costs.currency], cells)
     typer.echo(_verdict(privacy, costs))
 
 
 def _check_rows(costs: PathCosts) -> list[list[Any]]:
-    """Steps with the variance of their noise, if that is published, and their prices."""
+    """Return the steps of the path: description, noise variance if it is published, and price."""
     return [
         *([f"count on level {level}", variance, price] for level, variance, price in costs.levels),
         *([f"{c.what} ({c.mechanism})", "", float(c.epsilon + c.rho)] for c in costs.other),
@@ -159,17 +183,11 @@ def _check_to_json(costs: PathCosts) -> dict[str, Any]:
 
 def _verdict(privacy: Privacy, costs: PathCosts | None) -> str:
     if costs is None:
-        return "This release is not private, and says so: there is no promise to check."
-    rho = f"rho {float(costs.budget):.6g}, for " if costs.currency == "rho" else ""
+        return "This release is not private and says so. There is no promise to check."
+    rho = f"rho {float(costs.budget):.6g}, which gives " if costs.currency == "rho" else ""
     delta = f" and delta {float(privacy.delta):g}" if privacy.delta else ""
     return (
-        f"The noise agrees with the promise: along no path do prices add up to more than is stated, "
-        f"{rho}epsilon {float(privacy.epsilon):g}{delta}, for {privacy.unit}. Prices of counts were recomputed from "
-        f"their noise; other prices are the ledger's word."
+        f"The noise agrees with the promise: no path of the tree costs more than the stated {rho}"
+        f"epsilon {float(privacy.epsilon):g}{delta}, for {privacy.unit}. The prices of counts were recomputed from "
+        f"their noise; all other prices are as the file states them."
     )
-
-
-def _further(found: Release) -> str:
-    """What else was made of the noisy counts."""
-    slopes = "; density may rise or fall inside a leaf" if found.estimates.slope is not None else ""
-    return slopes + ("; in whole numbers of 0 or more" if found.method.get("integers") else "")

@@ -1,4 +1,4 @@
-"""veilmap ledger: what data sets may spend, and what they have spent."""
+"""`veilmap ledger`: budgets of data sets over many releases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilmap.cli._options import (
-    USUAL_LEDGER,
+    DEFAULT_LEDGER,
     DatasetArgument,
     EpsilonOption,
     FormatOption,
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from veilmap.releases.ledger_file import Account, Entry
 
-EXAMPLE = "Example: veilmap ledger show --ledger office.db"
+HELP_EXAMPLE = "Example: veilmap ledger show --ledger office.db"
 
 app = typer.Typer(
-    help="Budgets of data sets over many releases, in a file that charges before anything is computed.",
+    help="Keep the privacy budgets of data sets over many releases, in a file. "
+    "A release is charged before any data is read.",
     rich_markup_mode="rich",
 )
 
@@ -42,88 +43,94 @@ def _help(context: typer.Context) -> None:
 @app.command(epilog="Example: veilmap ledger create trips --epsilon 3 --unit driver_id --ledger office.db")
 def create(
     dataset: DatasetArgument,
-    epsilon: Annotated[str, typer.Option("--epsilon", help="All that may ever be spent on it.")],
-    ledger: LedgerOption = USUAL_LEDGER,
+    epsilon: Annotated[str, typer.Option("--epsilon", help="The total that may ever be spent on it.")],
+    ledger: LedgerOption = DEFAULT_LEDGER,
     delta: Annotated[
-        str | None, typer.Option("--delta", help="The same for delta; without it promises must be pure.")
+        str | None,
+        typer.Option("--delta", help="The total delta. Without it, only releases with delta 0 are possible."),
     ] = None,
     unit: Annotated[
         str,
-        typer.Option("--unit", help="Whom the budget protects: row, or the column that releases have for --unit."),
+        typer.Option("--unit", help="What the budget protects: row, or the column that releases give with --unit."),
     ] = "row",
 ) -> None:
-    """Give a data set a budget, once and for all. The ledger is made if there is none."""
+    """Give a data set a budget, which cannot be changed later. Creates the ledger file if there is none."""
     from veilmap.releases.ledger_file import Ledger
 
     made = Ledger(ledger).create(dataset, epsilon, delta, unit)
-    say(f"{made.name} may spend {_amounts(made.epsilon, made.delta or None)}, to protect a {made.unit}.")
-    whom = f" --unit {shlex.quote(made.unit)} --max-rows-per-unit K" if made.unit_columns else ""
-    say(f"Next: veilmap release ...{whom} --ledger {shlex.quote(str(ledger))} --dataset {shlex.quote(made.name)}")
+    say(f"{made.name} has a budget of {_amounts(made.epsilon, made.delta or None)}. It protects a {made.unit}.")
+    unit_options = f" --unit {shlex.quote(made.unit)} --max-rows-per-unit K" if made.unit_columns else ""
+    ledger_options = f" --ledger {shlex.quote(str(ledger))} --dataset {shlex.quote(made.name)}"
+    say(f"Next: veilmap release ...{unit_options}{ledger_options}")
 
 
 @app.command(epilog="Example: veilmap ledger add-unit-column trips --column drv --ledger office.db")
 def add_unit_column(
     dataset: DatasetArgument,
-    column: Annotated[str, typer.Option("--column", help="The name of the column in these tables.")],
-    ledger: LedgerOption = USUAL_LEDGER,
+    column: Annotated[str, typer.Option("--column", help="The name of the unit column in the other tables.")],
+    ledger: LedgerOption = DEFAULT_LEDGER,
 ) -> None:
-    """State that in some tables a column of another name says whose row it is.
+    """Declare that the unit column of a data set has another name in some tables.
 
-    It must tell the same units apart: one value per unit, and one unit per value. A trip is less than a person, and a
-    household is not the same either. The statement is recorded, and stays.
+    The other column must identify the same units: one value per unit, and one unit per value. A trip or a household is
+    not the same unit as a person. The ledger records the declaration, and it cannot be withdrawn.
     """
     from veilmap.releases.ledger_file import Ledger
 
     made = Ledger(ledger).add_unit_column(dataset, column)
-    say(f"Releases of {made.name} protect a {made.unit} by the column {' or '.join(made.unit_columns)}, as you state.")
+    columns = " or ".join(made.unit_columns)
+    say(f"Releases of {made.name} protect a {made.unit}, identified by the column {columns}, as you declared.")
 
 
 @app.command(epilog="Example: veilmap ledger split homes --into west,east --ledger office.db")
 def split(
     dataset: DatasetArgument,
-    into: Annotated[str, typer.Option("--into", help="Names of the parts, with commas between them.")],
-    ledger: LedgerOption = USUAL_LEDGER,
+    into: Annotated[str, typer.Option("--into", help="The names of the parts, separated by commas.")],
+    ledger: LedgerOption = DEFAULT_LEDGER,
 ) -> None:
-    """Declare parts that share nobody, so that what is spent on one is not spent on the others.
+    """Declare disjoint parts of a data set, so that a release of one part costs the others nothing.
 
-    Which part someone is in must follow from their own rows alone, and never change. Releases of the whole count for
-    every part. A data set is split once.
+    No person may be in two parts. A person's part must depend on their own rows alone and never change. A release of
+    the whole data set is charged to every part. A data set can be split only once.
     """
     from veilmap.releases.ledger_file import Ledger
 
     made = Ledger(ledger).split(dataset, [name.strip() for name in into.split(",")])
-    say(f"{made.name} has the parts {', '.join(made.parts)}, and you say that nobody is in two of them.")
+    say(f"{made.name} has the parts {', '.join(made.parts)}. You declared that no person is in two of them.")
 
 
 @app.command(epilog='Example: veilmap ledger charge homes --epsilon 0.5 --for "table 3" --ledger office.db')
 def charge(
     dataset: DatasetArgument,
     epsilon: EpsilonOption,
-    what: Annotated[str, typer.Option("--for", help="What is paid for, in words.")],
-    ledger: LedgerOption = USUAL_LEDGER,
-    delta: Annotated[str | None, typer.Option("--delta", help="The delta of it, if it has one.")] = None,
-    part: Annotated[str | None, typer.Option("--part", help="The part of the data set that it is about.")] = None,
-    unit: Annotated[str | None, typer.Option("--unit", help="The data set's unit, if it protects that.")] = None,
+    what: Annotated[str, typer.Option("--for", help="A description of what is charged.")],
+    ledger: LedgerOption = DEFAULT_LEDGER,
+    delta: Annotated[str | None, typer.Option("--delta", help="Its delta, if it has one.")] = None,
+    part: Annotated[str | None, typer.Option("--part", help="The part of the data set that it concerns.")] = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="The data set's unit, if the publication protects it.")
+    ] = None,
     one_row_per_unit: OneRowOption = False,
 ) -> None:
-    """Charge for something that another program publishes, or that was published before."""
+    """Charge a data set for something that another program publishes, or that was published earlier."""
     from veilmap.releases.ledger_file import Ledger
 
     with Ledger(ledger).charge(
         dataset, epsilon, delta, what=what, part=part, unit=unit, one_row_per_unit=one_row_per_unit
     ):
-        say_what_is_left(ledger, dataset, part)
+        say_remaining_budget(ledger, dataset, part)
 
 
 @app.command(epilog="Example: veilmap ledger show homes --ledger office.db --format csv")
 def show(
-    ledger: LedgerOption = USUAL_LEDGER,
+    ledger: LedgerOption = DEFAULT_LEDGER,
     dataset: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One data set, with its history.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Show only this data set, with its history.", show_default=False),
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """What may be spent, what is left, and what was paid for."""
+    """Show the budgets of data sets, what is left of them, and with NAME, what was charged."""
     from veilmap.releases.ledger_file import Ledger
 
     book = Ledger(ledger)
@@ -131,29 +138,33 @@ def show(
     history = [] if dataset is None else [_entry_row(entry) for entry in book.history(dataset)]
     rows = [_account_row(account, part) for account in accounts for part in (None, *account.parts)]
     if output is Format.JSON:
-        told = {"datasets": [_numbers(row) for row in rows]}
-        told |= {} if dataset is None else {"history": [_numbers(row) for row in history]}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        record = {"datasets": [_json_values(row) for row in rows]}
+        record |= {} if dataset is None else {"history": [_json_values(row) for row in history]}
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
     elif output is Format.CSV:
-        named = [row | {"unit_columns": ", ".join(row["unit_columns"])} for row in rows]  # a name may have spaces
-        shown = named if dataset is None else history
-        print_csv(list(shown[0]) if shown else [], [[*map(_text, row.values())] for row in shown])
+        named = [
+            row | {"unit_columns": ", ".join(row["unit_columns"])} for row in rows
+        ]  # _csv_value joins with spaces, and a name may have spaces
+        table = named if dataset is None else history
+        print_csv(list(table[0]) if table else [], [[*map(_csv_value, row.values())] for row in table])
     else:
         _print_accounts(rows)
         for account in accounts:
             for column, at in account.stated:
-                say(f"{account.name}: the owner stated that the column {column} names a {account.unit}, too ({at}).")
+                declared = f"the column {column} also identifies a {account.unit} ({at})"
+                say(f"{account.name}: the owner declared that {declared}.")
         if dataset is not None:
             _print_history(history)
 
 
-def say_what_is_left(ledger: Path, dataset: str, part: str | None) -> None:
+def say_remaining_budget(ledger: Path, dataset: str, part: str | None) -> None:
+    """Print what is left of the budget of a data set, or of one of its parts."""
     from veilmap.releases.ledger_file import Ledger
 
     account = Ledger(ledger).account(dataset)
-    where = account.name if part is None else f"part {part} of {account.name}"
+    name = account.name if part is None else f"part {part} of {account.name}"
     epsilon, delta = account.left(part)
-    say(f"{ledger}: {_amounts(epsilon, delta if account.delta else None)} left for {where}.")
+    say(f"{ledger}: {_amounts(epsilon, delta if account.delta else None)} left for {name}.")
 
 
 def _account_row(account: Account, part: str | None) -> dict[str, Any]:
@@ -177,8 +188,8 @@ def _entry_row(entry: Entry) -> dict[str, Any]:
 
 
 def _print_accounts(rows: list[dict[str, Any]]) -> None:
-    def cell(row: dict[str, Any], which: str) -> str:
-        return _amounts(row[f"epsilon{which}"], row[f"delta{which}"] if row["delta"] else None)
+    def amounts(row: dict[str, Any], suffix: str) -> str:
+        return _amounts(row[f"epsilon{suffix}"], row[f"delta{suffix}"] if row["delta"] else None)
 
     print_table(
         ["data set", "protects", "budget", "spent", "left"],
@@ -186,7 +197,7 @@ def _print_accounts(rows: list[dict[str, Any]]) -> None:
             [
                 row["dataset"] if row["part"] is None else f"  part {row['part']}",
                 f"a {row['unit']}",
-                *(cell(row, which) for which in ("", "_spent", "_left")),
+                *(amounts(row, suffix) for suffix in ("", "_spent", "_left")),
             ]
             for row in rows
         ],
@@ -210,7 +221,10 @@ def _print_history(rows: list[dict[str, Any]]) -> None:
         ],
     )
     if rows:
-        say("What is begun is at work, or was interrupted; that and what failed stays paid. Outputs: SHA-256 of files.")
+        say(
+            "'begun' means running or interrupted. Work that was interrupted or failed stays charged. "
+            "Outputs are the first digits of the files' SHA-256 hashes."
+        )
 
 
 def _amounts(epsilon: Fraction, delta: Fraction | None) -> str:
@@ -219,8 +233,8 @@ def _amounts(epsilon: Fraction, delta: Fraction | None) -> str:
     return f"epsilon {exact_text(epsilon)}" + ("" if delta is None else f", delta {exact_text(delta)}")
 
 
-def _text(value: object) -> object:
-    """As a cell of a CSV file: amounts exactly."""
+def _csv_value(value: object) -> object:
+    """Return a value for a CSV cell: amounts as exact decimals or fractions, tuples joined with spaces."""
     from fractions import Fraction
 
     from veilmap.releases.ledger_file import exact_text
@@ -230,8 +244,8 @@ def _text(value: object) -> object:
     return exact_text(value) if isinstance(value, Fraction) else value
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """As JSON: amounts as numbers, and beside them exactly."""
+def _json_values(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row for JSON: amounts as floats, with the exact fraction beside each."""
     from fractions import Fraction
 
     from veilmap.releases.ledger_file import fraction_text

@@ -1,4 +1,4 @@
-"""The command that draws."""
+"""`veilmap plot`: draw a release."""
 
 from __future__ import annotations
 
@@ -11,45 +11,48 @@ from veilmap.cli._options import OverwriteOption, ReleaseArgument, must_be_free
 from veilmap.cli._output import progress, say
 from veilmap.errors import BadInput
 
-EXAMPLE = "Example: veilmap plot roads.parquet -o roads.png --title 'Road crossings'"
+HELP_EXAMPLE = "Example: veilmap plot roads.parquet -o roads.png --title 'Road crossings'"
 
 
 def plot(
     path: ReleaseArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The picture to write: .png, .svg or .pdf.")],
-    title: Annotated[str, typer.Option("--title", help="A line above the picture.")] = "",
+    title: Annotated[str, typer.Option("--title", help="A title above the picture.")] = "",
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Draw standard errors, as parts of the estimates.")
+        bool, typer.Option("--uncertainty", help="Draw standard errors relative to the estimates.")
     ] = False,
-    cells: Annotated[bool, typer.Option("--cells", help="Draw the borders of cells.")] = False,
+    cells: Annotated[bool, typer.Option("--cells", help="Draw the borders of the leaves.")] = False,
     theme: Annotated[str, typer.Option("--theme", help="light or dark.")] = "light",
     size: Annotated[
-        str | None, typer.Option("--size", metavar="WxH", help="Inches, like 8x6; as it fits if not given.")
+        str | None,
+        typer.Option(
+            "--size", metavar="WxH", help="Width and height in inches, for example 8x6; automatic if not given."
+        ),
     ] = None,
-    dpi: Annotated[int, typer.Option("--dpi", help="Dots an inch.")] = 160,
+    dpi: Annotated[int, typer.Option("--dpi", help="Dots per inch.")] = 160,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Draw a release: a density map of two axes, steps of one, small multiples of more.
+    """Draw a release: a histogram for one axis, a density map for two, small multiples for more.
 
-    What cannot be told from empty has no colour. Densities are per square kilometre where the axes are longitude and
-    latitude, or metres. The picture says what is promised.
+    Areas left blank may be empty or hold a few points: the noise hides which. Densities are per square kilometre if the
+    axes are longitude and latitude, or metres. The picture states the privacy promise.
     """
     must_be_free(out, path, overwrite)
     import veilmap as vm
     from veilmap.plot import draw
 
-    inches = None if size is None else _inches(size)
+    inches = None if size is None else _parse_inches(size)
     with progress("Drawing") as tell:
-        found = vm.load(path)
+        release = vm.load(path)
         tell(0.2)
-        look = {"title": title, "uncertainty": uncertainty, "cells": cells, "theme": theme, "dpi": dpi}
-        draw(found, out, overwrite=overwrite, progress=tell, size=inches, **look)
+        style = {"title": title, "uncertainty": uncertainty, "cells": cells, "theme": theme, "dpi": dpi}
+        draw(release, out, overwrite=overwrite, progress=tell, size=inches, **style)
     say(f"Wrote {out}.")
 
 
-def _inches(text: str) -> tuple[float, float]:
+def _parse_inches(text: str) -> tuple[float, float]:
     try:
-        wide, high = map(float, text.lower().split("x"))
+        width, height = map(float, text.lower().split("x"))
     except ValueError:
-        raise BadInput(f"A size is two numbers of inches, like 8x6; got {text!r}.") from None
-    return wide, high
+        raise BadInput(f"--size takes width and height in inches, such as 8x6; got {text!r}.") from None
+    return width, height

@@ -1,4 +1,4 @@
-"""veilmap reproduce: the experimental study of the paper, and a score of the default method against its rivals."""
+"""`veilmap reproduce`: run the experiments of the paper, and compare the default method with rival methods."""
 
 from __future__ import annotations
 
@@ -15,67 +15,78 @@ from veilmap.errors import BadInput, near_misses
 if TYPE_CHECKING:
     from veilmap.reproduce.study import Claim
 
-EXAMPLE = "Example: veilmap reproduce fig3 fig5 --quick -o study"
+HELP_EXAMPLE = "Example: veilmap reproduce fig3 fig5 --quick -o study"
 
 
 def reproduce(
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FIGURE]...", help="fig2 to fig7, as in the paper, or rivals; all when not given."),
+        typer.Argument(metavar="FIGURE", help="fig2 to fig7, as in the paper, or rivals; all if not given."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="The folder for tables, pictures and the report: study, or score, when not given."
+            "--out", "-o", help="The folder for tables, pictures and the report; ./study or ./score if not given."
         ),
     ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            "--data", help="Points of your own: two columns, or TIGER/Line files. May be repeated with --score."
+            "--data", help="Your own points: two columns, or TIGER/Line files. With --score, may be repeated."
         ),
     ] = None,
     domain: Annotated[
-        str | None, typer.Option("--domain", help="Their box, like lon=-125:-103,lat=31:49; around them if not given.")
+        str | None,
+        typer.Option(
+            "--domain",
+            help="The domain of --data, for example lon=-125:-103,lat=31:49; their bounding box if not given.",
+        ),
     ] = None,
-    people: Annotated[Path | None, typer.Option("--people", help="The Adult file, for record matching.")] = None,
+    people: Annotated[
+        Path | None, typer.Option("--people", help="The UCI Adult file, for record matching (fig7).")
+    ] = None,
     score: Annotated[
-        bool, typer.Option("--score", help="With rivals: compare best with its rivals on many sets of points.")
+        bool, typer.Option("--score", help="With rivals: compare 'best' with rival methods on many point sets.")
     ] = False,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=2, help="Repetitions of a score; 5, or 3 when it is quick.")
+        int | None,
+        typer.Option("--repeats", min=2, help="Repetitions with --score; 5 if not given, or 3 with --quick."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same tables.")] = 2012,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer points and repetitions: two minutes in all.")] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="The seed of the random numbers. The same seed gives the same tables.")
+    ] = 2012,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use fewer points and repetitions; takes about two minutes.")
+    ] = False,
 ) -> None:
-    """Run the paper's experiments on this implementation and on its rivals.
+    """Run the experiments of the paper with this implementation and with rival methods.
 
-    Writes a page with every table and picture (index.html, report.md), and says for each claim of the paper whether it
-    is seen. What is done is remembered in the folder: an interrupted run goes on where it was. Random numbers are
-    fixed, so the releases in it are not private: give public data only.
+    Writes a page with all tables and pictures (index.html, report.md) that states for each claim of the paper whether
+    it was reproduced. Results are kept in the folder, so that an interrupted run continues where it stopped. Random
+    numbers are fixed, so the releases are not private: use public data only.
 
-    With --score: the errors of best over those of the adaptive grid, by set and over all of them, on files of your own
-    or on sets that are made up.
+    With --score, prints the errors of 'best' relative to those of the adaptive grid, per point set and over all sets,
+    on your own files or on synthetic point sets.
     """
     from veilmap.reproduce import EXPERIMENTS
 
     chosen = what or list(EXPERIMENTS)
     for name in chosen:
         if name not in EXPERIMENTS:
-            raise BadInput(f"The study has no {name!r}. {near_misses(name, EXPERIMENTS)}")
+            raise BadInput(f"There is no experiment {name!r}. {near_misses(name, EXPERIMENTS)}")
     if people is not None and "fig7" not in chosen:
-        raise BadInput("--people is for record matching, in fig7: leave it out.")
+        raise BadInput("--people is for record matching (fig7), which was not chosen. Leave --people out, or add fig7.")
     files = data or []
     if score:
         if set(chosen) != {"rivals"}:
-            raise BadInput("--score is of rivals, and of nothing else: veilmap reproduce rivals --score.")
+            raise BadInput("--score works with rivals alone. Run: veilmap reproduce rivals --score.")
         _score(files, domain, repeats, seed, quick, out or Path("score"))
         return
     if len(files) > 1:
-        given = ", ".join(map(str, files))
-        raise BadInput(f"The study is of one set of points, got {given}: give --data once, or rivals --score.")
+        names = ", ".join(map(str, files))
+        raise BadInput(f"The study takes one point set, got {names}. Give --data once, or use rivals --score.")
     if repeats is not None:
-        raise BadInput("--repeats is for rivals --score: leave it out.")
+        raise BadInput("--repeats works with rivals --score only. Leave it out.")
     _study(list(dict.fromkeys(chosen)), files[0] if files else None, domain, people, seed, quick, out or Path("study"))
 
 
@@ -85,7 +96,7 @@ def _study(
     from veilmap.reproduce import prepare
     from veilmap.reproduce.runner import run
 
-    with _telling("Study", out) as tell:
+    with _resumable_progress("Study", out) as tell:
         setting, known = prepare(data, domain, people, seed, quick)
         experiments = [experiment for name in chosen for experiment in known[name]]
         others = [e for name in known if name not in chosen for e in known[name]]
@@ -93,7 +104,7 @@ def _study(
     for experiment in experiments:
         say(experiment.title)
         _print_claims(experiment.claims(rows[experiment.name]))
-    say(f"Wrote {out / 'index.html'}: every table and picture, and the reasons for each verdict.")
+    say(f"Wrote {out / 'index.html'} with all tables and pictures, and the reasons for each verdict.")
 
 
 def _score(files: list[Path], domain: str | None, repeats: int | None, seed: int, quick: bool, out: Path) -> None:
@@ -103,10 +114,10 @@ def _score(files: list[Path], domain: str | None, repeats: int | None, seed: int
     from veilmap.reproduce.score import experiment, shared_setting
 
     if domain is not None and not files:
-        raise BadInput("--domain is of points that you give: add --data, or leave it out.")
-    box = None if domain is None else Domain.parse(domain)
-    with _telling("Score", out) as tell:
-        sets = read_sets(files, box, seed, quick) if files else usual_sets(seed, quick)
+        raise BadInput("--domain needs --data: it is the domain of your own points. Add --data, or leave --domain out.")
+    data_domain = None if domain is None else Domain.parse(domain)
+    with _resumable_progress("Score", out) as tell:
+        sets = read_sets(files, data_domain, seed, quick) if files else usual_sets(seed, quick)
         setting = shared_setting(seed, quick, repeats)
         compared = experiment(setting, sets)
         rows = run([compared], setting, out, tell)[compared.name]
@@ -118,14 +129,15 @@ def _score(files: list[Path], domain: str | None, repeats: int | None, seed: int
 
 
 @contextmanager
-def _telling(what: str, out: Path) -> Iterator[Callable[..., None]]:
-    with progress(what) as tell:
+def _resumable_progress(task_name: str, out: Path) -> Iterator[Callable[..., None]]:
+    """Show progress. If interrupted, say how to continue."""
+    with progress(task_name) as tell:
         tell(0.0, "points")
         try:
             yield tell
         except KeyboardInterrupt:
-            typer.echo(f"veilmap: interrupted; the same command with -o {out} goes on where it was.", err=True)
-            raise SystemExit(130) from None  # and no more is said
+            typer.echo(f"veilmap: Interrupted. Run the same command with -o {out} to continue.", err=True)
+            raise SystemExit(130) from None  # so that main() prints no second message
 
 
 def _print_claims(claims: list[Claim]) -> None:

@@ -1,4 +1,4 @@
-"""`veilmap sample`: synthetic points in a file."""
+"""`veilmap sample`: write synthetic points drawn from a release."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from veilmap.cli._output import say
 from veilmap.errors import BadInput
 from veilmap.files.csv_cells import safe_cells
 
-EXAMPLE = "Example: veilmap sample roads.parquet -n 100000 -o points.parquet --seed 7"
-ENDINGS = (".parquet", ".csv")
+HELP_EXAMPLE = "Example: veilmap sample roads.parquet -n 100000 -o points.parquet --seed 7"
+OUTPUT_ENDINGS = (".parquet", ".csv")
 
 
 def sample(
     path: ReleaseArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .parquet or .csv.")],
     number: Annotated[
-        int | None, typer.Option("--number", "-n", help="How many points; as many as are estimated when not given.")
+        int | None,
+        typer.Option("--number", "-n", help="The number of points; the estimated number of rows if not given."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of your own, to draw the same points again.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="A seed of your choice. The same seed draws the same points.")
+    ] = None,
     integers: Annotated[
-        bool, typer.Option("--integers", help="Give each leaf its whole number of points, as in tables.")
+        bool,
+        typer.Option(
+            "--integers", help="Round the estimate of every leaf to a whole number and draw that many points."
+        ),
     ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Draw synthetic points from a release: columns as its axes, for programs that take nothing else.
+    """Draw synthetic points from a release, for programs that only accept points.
 
-    This costs no privacy, and no point is a person's: each is somewhere in a cell, by chance. Counts of them are less
-    accurate than those of veilmap query, and have no error bars.
+    The output has one column per axis. Drawing uses no privacy budget, and no point belongs to a person: each is placed
+    at random inside a leaf. Counts of synthetic points are less accurate than 'veilmap query' and have no error bars.
     """
     import pyarrow.csv
     import pyarrow.parquet as pq
@@ -39,15 +45,15 @@ def sample(
     import veilmap as vm
     from veilmap.files.atomic_writes import staged_file
 
-    if out.suffix.lower() not in ENDINGS:
-        raise BadInput(f"Points are written to .parquet or .csv, got {str(out)!r}: choose one of these endings.")
+    if out.suffix.lower() not in OUTPUT_ENDINGS:
+        raise BadInput(f"Points are written to .parquet or .csv files, got {str(out)!r}. Choose one of these endings.")
     must_be_free(out, path, overwrite)
-    found = vm.load(path)
-    points = found.sample(number, seed, integers)
-    with staged_file(out, overwrite) as place, open(place, "xb") as file:  # as text, they are larger than in memory
+    release = vm.load(path)
+    points = release.sample(number, seed, integers)
+    with staged_file(out, overwrite) as place, open(place, "xb") as file:  # written in pieces: CSV outgrows the memory
         if out.suffix.lower() == ".csv":
             pyarrow.csv.write_csv(points.rename_columns(safe_cells(points.column_names)), file)
         else:
             pq.write_table(points, file, compression="zstd")
     say(f"Wrote {out}: {points.num_rows:,} synthetic points.")
-    say(found.privacy.statement())
+    say(release.privacy.statement())

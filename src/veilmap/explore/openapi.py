@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from veilmap.boxes import box_order
 from veilmap.domain import Domain
-from veilmap.explore.requests import FEW_ITEMS, MOST_BINS, MOST_BOXES, MOST_ITEMS, MOST_POLYGONS, order
+from veilmap.explore.requests import FEW_ITEMS, MOST_BINS, MOST_BOXES, MOST_ITEMS, MOST_POLYGONS
 
 Record = dict[str, Any]
 
@@ -60,7 +61,7 @@ def description(domain: Domain, version: str) -> Record:
     confidence = {"type": "number", "minimum": 0, "maximum": 1, "exclusiveMinimum": True, "exclusiveMaximum": True}
     typed = _query(
         "box",
-        f"{numbers} numbers with commas: {order(domain)}. May be repeated.",
+        f"{numbers} numbers with commas: {box_order(domain)}. May be repeated.",
         {"type": "array", "items": {"type": "string"}},
         example=[",".join(f"{n:g}" for n in example)],
     )
@@ -68,7 +69,7 @@ def description(domain: Domain, version: str) -> Record:
     asked = {
         "type": "object",
         "properties": {
-            "boxes": {"type": "array", "items": box, "maxItems": MOST_BOXES, "description": order(domain)},
+            "boxes": {"type": "array", "items": box, "maxItems": MOST_BOXES, "description": box_order(domain)},
             "polygons": {
                 "type": "object",
                 "description": f"Instead of boxes: GeoJSON with at most {MOST_POLYGONS:,} polygons.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, NoReturn
 
+from veilmap.boxes import boxes_from_json, parse_box
 from veilmap.domain import Axis, Domain
 from veilmap.errors import BadInput, TooLarge, near_misses, need
 from veilmap.explore.tiles import MOST_ZOOM, RAMPS
@@ -18,7 +18,6 @@ MOST_POLYGONS = 1_000
 MOST_BINS = 500
 MOST_ITEMS = 10_000
 FEW_ITEMS = 1_000
-NUMBERS = {int, float}
 
 
 def record(body: bytes) -> dict[str, Any]:
@@ -50,24 +49,15 @@ def only(given: Mapping[str, Any], *known: str) -> None:
 
 def boxes(given: object, domain: Domain) -> list[Any]:
     """A list of boxes, or one; what is in them is checked when they are counted."""
-    if not isinstance(given, list) or not given:
-        raise BadInput(f"Boxes are a list of one or more, each {2 * domain.dimensions} numbers: {order(domain)}.")
-    rows = given if isinstance(given[0], list) else [given]
+    rows = boxes_from_json(given, domain)
     if len(rows) > MOST_BOXES:
         raise TooLarge(f"A request asks for at most {MOST_BOXES:,} boxes, got {len(rows):,}: ask in several.")
-    wide = {2 * domain.dimensions}
-    if set(map(type, rows)) != {list} or set(map(len, rows)) != wide or not set(map(type, chain(*rows))) <= NUMBERS:
-        raise BadInput(f"Each box of this release is {2 * domain.dimensions} numbers: {order(domain)}.")
     return rows
 
 
 def typed_boxes(texts: Sequence[str], domain: Domain) -> list[Any]:
     """Boxes as they are typed in an address: numbers with commas."""
-    return boxes([[number(part, "A side of a box") for part in text.split(",")] for text in texts], domain)
-
-
-def order(domain: Domain) -> str:
-    return ", ".join([f"low {n}" for n in domain.names] + [f"high {n}" for n in domain.names])
+    return boxes([parse_box(text, domain) for text in texts], domain)
 
 
 def confidence(given: object) -> float:

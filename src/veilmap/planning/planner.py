@@ -23,7 +23,7 @@ from veilmap.method.registry import DEFAULT_METHOD
 from veilmap.method.request import ReleaseRequest
 from veilmap.method.resources import Needs, must_be_available, needs
 from veilmap.planning.rehearsal import Rehearsal, even_estimates
-from veilmap.validation import LEAST_EPSILON, MOST_EPSILON
+from veilmap.validation import MAX_EPSILON, MIN_EPSILON
 from veilmap.vault import noise_and_budget
 
 MOST_ROWS = 10**12
@@ -34,7 +34,7 @@ ROUND_EPSILONS = tuple(
     epsilon
     for power in range(-7, 2)
     for digits in range(10, 100)
-    if LEAST_EPSILON <= (epsilon := digits * Fraction(10) ** power) <= MOST_EPSILON
+    if MIN_EPSILON <= (epsilon := digits * Fraction(10) ** power) <= MAX_EPSILON
 )
 """All that may be spent, with two digits."""
 LARGE = 200_000  # nodes of a tree: more of them take long to plan, but fit their epsilon more smoothly

@@ -136,17 +136,17 @@ ORDER = "low x0, low x1, high x0, high x1"
 @pytest.mark.parametrize(
     ("boxes", "sentence"),
     [
-        ([[0, 0, 1, np.nan]], f"Box 0 has a NaN, .*: give {ORDER}"),
-        ([[0, 0, 1, 1], [0, 1, 1, 0]], f"Box 1 is inverted, .*: give {ORDER}"),
+        ([[0, 0, 1, np.nan]], rf"Box 0 contains NaN: .*\. A box is 4 numbers \({ORDER}\)\.$"),
+        ([[0, 0, 1, 1], [0, 1, 1, 0]], rf"Box 1 is inverted .*\. A box is 4 numbers \({ORDER}\)\.$"),
         ([[np.inf, 0, -np.inf, 1]], "Box 0 is inverted"),
-        ([0, 0, 1], rf"is 4 numbers, {ORDER}; got shape \(1, 3\)"),
-        ([[0, 1]], r"got shape \(1, 2\)"),
-        ([[[0, 0, 1, 1]]], r"got shape \(1, 1, 4\)"),
-        (7, r"got shape \(\)"),
-        (None, r"got shape \(\)"),
-        ("everywhere", f"Boxes must be numbers, 4 a row: {ORDER}"),
-        ([["a", "b", "c", "d"]], "Boxes must be numbers"),
-        ([[0, 0, 1, 1], [0, 0]], "Boxes must be numbers"),
+        ([0, 0, 1], rf"is 4 numbers \({ORDER}\)\. Got an array of shape \(1, 3\)"),
+        ([[0, 1]], r"Got an array of shape \(1, 2\)"),
+        ([[[0, 0, 1, 1]]], r"Got an array of shape \(1, 1, 4\)"),
+        (7, r"Got an array of shape \(\)"),
+        (None, r"Got an array of shape \(\)"),
+        ("everywhere", rf"A box is 4 numbers \({ORDER}\)\. The given values cannot be read as rows"),
+        ([["a", "b", "c", "d"]], "cannot be read as rows of numbers"),
+        ([[0, 0, 1, 1], [0, 0]], "cannot be read as rows of numbers"),
     ],
 )
 def test_a_bad_box_is_refused_with_a_sentence(boxes, sentence):

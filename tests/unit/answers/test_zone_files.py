@@ -64,7 +64,7 @@ def test_it_is_said_that_all_zones_are_elsewhere(run, released, tmp_path):
     zones.set_geometry(shapely.transform(zones.geometry, lambda places: places[:, ::-1])).to_file(path)
     status, out, err = run("query", released, "--zones", path, "--format", "csv")
     assert (status, out.splitlines()[1].split(",")[2:]) == (0, ["0.0"] * 4)
-    assert err == f"veilmap: No zone lies in the domain, {DOMAIN}: are x and y in this order?\n"
+    assert err == f"veilmap: warning: No zone overlaps the domain, {DOMAIN}. Check that x and y are in this order.\n"
     assert run("query", released, "--zones", written(tmp_path, ".gpkg"))[2] == ""
 
 
@@ -185,13 +185,16 @@ def bad_files(folder):
         (("--zones", "plain.parquet", "--layer", "x"), "Files named .parquet have no layers"),
         (("--zones", "table.csv"), "zones are not read from 'table.csv': use one of .gpkg"),
         (("--zones", "table.gpkg"), "has rows without shapes: give a file with a polygon for each row"),
-        (("--zones", "zones.gpkg", "--box", "0,40,1,41"), "or for --zones FILE, not both"),
+        (("--zones", "zones.gpkg", "--box", "0,40,1,41"), "or zones (--zones FILE), but not both"),
         (("--zones", "zones.gpkg", "--confidence", "95"), "confidence of an interval lies between 0 and 1"),
-        (("--zones", "zones.gpkg", "-o", "zones.gpkg"), "zones.gpkg exists already: choose another name"),
-        (("--zones", "zones.gpkg", "-o", "zones.gpkg", "--overwrite"), "zones.gpkg has the zones, and would be lost"),
+        (("--zones", "zones.gpkg", "-o", "zones.gpkg"), "zones.gpkg already exists. Choose another name"),
+        (
+            ("--zones", "zones.gpkg", "-o", "zones.gpkg", "--overwrite"),
+            "zones.gpkg is the file of zones and would be lost",
+        ),
         (("--zones", "zones.gpkg", "-o", "counts.shp"), "The ending of a file of zones is one of .gpkg"),
-        (("--zones", "zones.gpkg", "-o", "no/such/counts.gpkg"), "does not exist: make it first"),
-        (("--box", "0,40,1,41", "-o", "counts.csv"), "--layer, --make-valid and --out go with --zones"),
+        (("--zones", "zones.gpkg", "-o", "no/such/counts.gpkg"), "does not exist. Create it first"),
+        (("--box", "0,40,1,41", "-o", "counts.csv"), "--layer, --make-valid and --out need --zones"),
     ],
 )
 def test_bad_questions_get_a_sentence_and_leave_nothing(run, released, tmp_path, monkeypatch, words, sentence):

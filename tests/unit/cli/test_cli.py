@@ -92,7 +92,7 @@ def test_info_is_a_page_for_a_privacy_officer(run, released):
         "1-differentially private",
         "add or remove one unit",
         "noisy counts of level 6",
-        "What it cannot do",
+        "Limits of this release",
         DOMAIN[:4],
     ):
         assert words in " ".join(out.split())
@@ -141,7 +141,7 @@ def test_info_copes_with_odd_names_and_an_unmeasured_root(run, tmp_path, monkeyp
     assert status == 0
     assert "[red].parquet" in out
     assert "[/bold]=0.0:1.0,[red]y=0.0:1.0" in out
-    assert "the estimate of all rows is 500" in out
+    assert "estimated number of rows: 500" in out
 
 
 def test_plan_predicts_the_error_without_the_data(run, released):
@@ -171,7 +171,7 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height"
         ({"--epsilon": "0"}, "epsilon must be a number from 1e-06 to 100, got 0"),
         ({"--epsilon": "-1"}, "got -1"),
         ({"--epsilon": "nan"}, "got 'nan'"),
-        ({"--epsilon": "1e9"}, "above 10 hides little"),
+        ({"--epsilon": "1e9"}, "above 10 protects little"),
         (
             {"--domain": "lon=-125:-103,lat=49:31"},
             "The range of axis 'lat' must run from low to high, got (49.0, 31.0)",
@@ -210,7 +210,7 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height"
         ({"--unit": "person", "--max-rows-per-unit": "3"}, "person"),
         ({"INPUT": "missing.csv"}, "missing.csv"),
         ({"INPUT": "."}, "folder"),
-        ({"--out": "no/folder/out.parquet"}, "does not exist: make it first"),
+        ({"--out": "no/folder/out.parquet"}, "does not exist. Create it first"),
     ],
     ids=str,
 )
@@ -312,11 +312,17 @@ def test_an_existing_release_is_not_replaced_by_accident(run, released, trips):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "Ask for at least one box"),
-        (("--box", "1,2,3"), "is 4 numbers, low_lon,low_lat,high_lon,high_lat; got '1,2,3'"),
-        (("--box", "1,2,3,x"), "got '1,2,3,x'"),
-        (("--box", "-110,40,-120,42"), "Box 0 is inverted, [-110.0, 40.0, -120.0, 42.0]"),
-        (("--box", "nan,40,-120,42"), "Box 0 has a NaN"),
+        ((), "Give at least one box"),
+        (
+            ("--box", "1,2,3"),
+            "is 4 numbers (low lon, low lat, high lon, high lat), with commas between them. Got '1,2,3'",
+        ),
+        (("--box", "1,2,3,x"), "Got '1,2,3,x'"),
+        (
+            ("--box", "-110,40,-120,42"),
+            "Box 0 is inverted (a low end above its high end): [-110.0, 40.0, -120.0, 42.0]",
+        ),
+        (("--box", "nan,40,-120,42"), "Box 0 contains NaN"),
         (("--box", "-120,38,-110,42", "--confidence", "1"), "between 0 and 1, got 1"),
         (("--boxes", "missing.csv"), "Cannot read boxes from missing.csv: No such file"),
     ],
@@ -335,7 +341,9 @@ def test_a_box_outside_the_domain_is_empty(run, released):
     assert json.loads(out)["answers"][0]["estimate"] == 0
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("", "has no boxes"), ("a,b\n1,2\n", "boxes need lon_low,lat_low")])
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("", "has no boxes"), ("a,b\n1,2\n", "boxes need the columns lon_low,lat_low")]
+)
 def test_bad_box_files_are_refused(run, released, tmp_path, text, sentence):
     (tmp_path / "b.csv").write_text(text)
     status, _, err = run("query", released, "--boxes", tmp_path / "b.csv")
@@ -404,7 +412,7 @@ def test_the_progress_bar_is_a_part_of_the_whole_and_only_on_terminals(tmp_path)
         assert process.wait() == 0
         assert process.stdout.read() == b""
     os.close(ours)
-    assert re.search(rb"Counting, \d MB a second.*%", seen)
+    assert re.search(rb"Counting, \d MB/s.*%", seen)
     assert re.search(rb"Counting, pass 2 .*%", seen)
     quiet = subprocess.run([sys.executable, script], capture_output=True, check=True)
     assert quiet.stderr == b""
@@ -436,12 +444,12 @@ def test_the_input_is_never_overwritten(run, trips, tmp_path):
     words = ("release", copy, "-o", copy, "--overwrite", *[w for pair in GOOD.items() for w in pair])
     status, _, err = run(*words)
     assert status == 2
-    assert "is an input, and would be lost" in err
+    assert "is an input and would be lost" in err
     other = tmp_path / "notes.txt"
     other.write_text("mine")
     status, _, err = run("release", copy, "-o", other, "--overwrite", *[w for pair in GOOD.items() for w in pair])
     assert status == 2
-    assert "is no release, so it is not overwritten" in err
+    assert "is not a release, so it is not overwritten" in err
     assert (copy.read_bytes(), other.read_text()) == (trips.read_bytes(), "mine")
 
 
@@ -506,14 +514,14 @@ def test_options_and_a_workload_are_set_on_the_command_line(run, trips, tmp_path
 
 
 @pytest.mark.parametrize("output", ["table", "csv", "json"])
-def test_a_yardstick_says_everywhere_that_it_is_not_private(run, trips, tmp_path, output):
+def test_a_non_private_baseline_always_warns_that_it_is_not_private(run, trips, tmp_path, output):
     out = tmp_path / "pure.parquet"
     words = ["--epsilon", "1", "--domain", DOMAIN, "--method", "kd-pure", "--height", "2"]
     assert "NOT PRIVATE" in "".join(map(str, run("release", trips, "-o", out, *words, "--allow-nonprivate")))
     for asked in (["info", out], ["query", out, "--box", "-120,38,-110,42"]):
         assert "NOT PRIVATE" in "".join(map(str, run(*asked, "--format", output)))
     said = "".join(map(str, run("info", out)))
-    assert "nothing exact of anyone" not in said
+    assert "no exact facts about anyone" not in said
 
 
 def test_a_release_that_looks_empty_is_said_to_by_its_noisy_total(run, tmp_path):

@@ -31,7 +31,7 @@ from veilmap.matching.rule import Rule
 DOMAIN = "age=17:90,hours=1:99"
 VEILMAP = str(Path(sys.executable).with_name("veilmap"))
 USUAL = ("--on", "age=2,hours=5", "--domain", DOMAIN)
-BOTH_HERE = "Truth, recall and precision are known because both files are here. Not for publication.\n"
+BOTH_HERE = "Matches, recall and precision are exact because both files are here. Do not publish them.\n"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def closed(monkeypatch):
     def never(*_, **__):
         raise AssertionError("went to the door")
 
-    monkeypatch.setattr(match, "_met", never)
+    monkeypatch.setattr(match, "_connection", never)
 
 
 def write_people(path: Path, points: np.ndarray) -> Path:
@@ -164,7 +164,7 @@ def test_a_picture_may_be_of_one_axis_or_of_many_boxes(run, files, tmp_path):
 def test_it_says_so_where_blocking_does_not_pay(run, files):
     status, out, _ = run(*files, *USUAL, "--epsilon", "0.01", "--height", "3", "--no-secure")
     assert status == 0
-    assert "Blocking does not pay here" in out
+    assert "Blocking does not pay off here" in out
 
 
 WIDE = ("--on", "age=20000", "--domain", "age=0:100000", "--epsilon", "1", "--height", "1")
@@ -224,22 +224,22 @@ ONE_PARTY = {"--listen": "127.0.0.1:0", "--out": "new.csv"}
         (0, {}, "Give two files, LEFT and RIGHT; got 0."),
         (1, {}, "Give two files, LEFT and RIGHT; got 1."),
         (3, {}, "Give two files, LEFT and RIGHT; got 3."),
-        (0, ONE_PARTY, "Give your own file, with --listen or --connect; got 0."),
-        (2, ONE_PARTY, "Give your own file, with --listen or --connect; got 2."),
+        (0, ONE_PARTY, "Give only your own file with --listen or --connect; got 0."),
+        (2, ONE_PARTY, "Give only your own file with --listen or --connect; got 2."),
         (1, ONE_PARTY | {"--connect": "127.0.0.1:9"}, "One party listens and the other connects"),
-        (2, {"--on": None}, "Give --on: it is what the parties agree on."),
-        (2, {"--epsilon": None}, "Give --epsilon: it is what the parties agree on."),
-        (2, {"--domain": None}, "Give --domain: it is what the parties agree on."),
+        (2, {"--on": None}, "--on is missing. Both parties must agree on it."),
+        (2, {"--epsilon": None}, "--epsilon is missing. Both parties must agree on it."),
+        (2, {"--domain": None}, "--domain is missing. Both parties must agree on it."),
         (2, {"--domain": "age"}, "A domain is written like"),
-        (2, {"--on": "age=2"}, "Every axis of the domain needs a threshold, and hours has none: add it to --on."),
-        (2, {"--on": "age=2,hours"}, "A threshold is name=value, each name once; got 'hours' in --on."),
-        (2, {"--on": "age=2,hours=5,age=3"}, "A threshold is name=value, each name once; got 'age=3' in --on."),
-        (2, {"--on": "age=2,=5"}, "A threshold is name=value"),
-        (2, {"--on": "age=2,hours=5,size=3"}, "'size' in --on is no axis of the domain: that has age, hours."),
+        (2, {"--on": "age=2"}, "Every axis of the domain needs a threshold, and hours has none. Add it to --on."),
+        (2, {"--on": "age=2,hours"}, "--on takes name=value, each name once; got 'hours'."),
+        (2, {"--on": "age=2,hours=5,age=3"}, "--on takes name=value, each name once; got 'age=3'."),
+        (2, {"--on": "age=2,=5"}, "--on takes name=value"),
+        (2, {"--on": "age=2,hours=5,size=3"}, "'size' in --on is not an axis of the domain, which has age, hours."),
         (2, {"--on": "age=2,hours=-5"}, "Thresholds are one number of 0 or more for each of age, hours"),
         (2, {"--on": "age=2,hours=some"}, "Thresholds are one number of 0 or more for each of age, hours"),
-        (2, {"--step": "hours"}, "A step is name=value, each name once; got 'hours' in --step."),
-        (2, {"--step": "size=1"}, "'size' in --step is no axis of the domain"),
+        (2, {"--step": "hours"}, "--step takes name=value, each name once; got 'hours'."),
+        (2, {"--step": "size=1"}, "'size' in --step is not an axis of the domain"),
         (2, {"--step": "hours=0"}, "Steps are one number above 0 for each of age, hours"),
         (2, {"--step": "hours=2"}, "The threshold of hours must be a multiple of its step, got 5 and 2."),
         (2, {"--step": "hours=0.00001"}, "choose a larger step"),
@@ -256,25 +256,25 @@ ONE_PARTY = {"--listen": "127.0.0.1:0", "--out": "new.csv"}
         (2, {"--method": "hilbert-r"}, "The boxes of hilbert-r overlap"),
         (2, {"--height": "99"}, "halved"),
         (2, {"--height": "some"}, "--height"),
-        (1, ONE_PARTY | {"--no-secure": ""}, "--no-secure counts work for two files at hand"),
-        (1, ONE_PARTY | {"--plot": "new.png"}, "--plot draws what both files hold"),
-        (1, ONE_PARTY | {"--format": "json"}, "--format is for the table of two files"),
-        (1, ONE_PARTY | {"--out": None}, "Give -o with --listen and --connect"),
-        (1, {"--connect": "127.0.0.1:9"}, "Give -o with --listen and --connect"),
-        (2, {"--release": "new.parquet"}, "--release keeps one party's release: it goes with --listen or --connect."),
+        (1, ONE_PARTY | {"--no-secure": ""}, "--no-secure counts the work for two local files"),
+        (1, ONE_PARTY | {"--plot": "new.png"}, "--plot needs both files"),
+        (1, ONE_PARTY | {"--format": "json"}, "--format works with two local files only"),
+        (1, ONE_PARTY | {"--out": None}, "--listen and --connect need -o"),
+        (1, {"--connect": "127.0.0.1:9"}, "--listen and --connect need -o"),
+        (2, {"--release": "new.parquet"}, "--release keeps the release of one party. It needs --listen or --connect."),
         (1, ONE_PARTY | {"--release": "nowhere/new.parquet"}, "The folder of nowhere/new.parquet does not exist"),
         (1, ONE_PARTY | {"--release": "old"}, "old is not a veilmap release"),
-        (2, {"--no-secure": "", "--transcript": "new.bin"}, "Without the secure step nothing crosses: leave"),
-        (2, {"--out": "new", "--transcript": "new"}, "What is written goes to different files"),
-        (2, {"--out": "new.png", "--plot": "./new.png"}, "What is written goes to different files"),
-        (1, ONE_PARTY | {"--transcript": "new.csv"}, "What is written goes to different files"),
-        (2, {"--no-secure": "", "--plot": "new.txt"}, "A picture is a .png, .svg or .pdf file, got 'new.txt'."),
-        (2, {"--out": "nowhere/pairs.csv"}, "The folder of nowhere/pairs.csv does not exist: make it first."),
+        (2, {"--no-secure": "", "--transcript": "new.bin"}, "Without the secure protocol nothing is sent. Leave"),
+        (2, {"--out": "new", "--transcript": "new"}, "Two options name the same output file"),
+        (2, {"--out": "new.png", "--plot": "./new.png"}, "Two options name the same output file"),
+        (1, ONE_PARTY | {"--transcript": "new.csv"}, "Two options name the same output file"),
+        (2, {"--no-secure": "", "--plot": "new.txt"}, "--plot writes a .png, .svg or .pdf file, got 'new.txt'."),
+        (2, {"--out": "nowhere/pairs.csv"}, "The folder of nowhere/pairs.csv does not exist. Create it first."),
         (2, {"--plot": "nowhere/new.png"}, "The folder of nowhere/new.png does not exist"),
         (2, {"--transcript": "nowhere/new.bin"}, "The folder of nowhere/new.bin does not exist"),
-        (2, {"--out": "old"}, "old exists already: choose another name."),
-        (2, {"--plot": "old"}, "old exists already: choose another name."),
-        (2, {"--transcript": "old"}, "old exists already: choose another name."),
+        (2, {"--out": "old"}, "old already exists. Choose another name."),
+        (2, {"--plot": "old"}, "old already exists. Choose another name."),
+        (2, {"--transcript": "old"}, "old already exists. Choose another name."),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing_behind(
@@ -300,7 +300,7 @@ def test_a_bad_address_is_refused_before_the_file_is_read(run, closed, tmp_path,
     monkeypatch.chdir(tmp_path)
     status, out, err = run("nowhere.csv", *USUAL, "--epsilon", "1", way, place, "-o", "new.csv", "--release", "new")
     assert (status, out) == (2, "")
-    assert err == f"veilmap: A place is HOST:PORT, like 127.0.0.1:7700; got {place!r}.\n"
+    assert err == f"veilmap: An address is HOST:PORT, for example 127.0.0.1:7700; got {place!r}.\n"
     assert os.listdir() == []
 
 
@@ -308,14 +308,14 @@ def test_a_bad_address_is_refused_before_the_file_is_read(run, closed, tmp_path,
 def test_a_study_brings_its_own_records(run, tmp_path, words):
     status, out, err = run(*words, "--study", "--quick", "-o", tmp_path / "study")
     assert (status, out) == (2, "")
-    assert err == "veilmap: --study brings its own records: leave files and --listen or --connect out.\n"
+    assert err == "veilmap: --study uses its own records. Leave out files, --listen and --connect.\n"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", [["--quick"], ["--data", "adult.data"]])
 def test_what_belongs_to_the_study_goes_with_it(run, files, words):
     status, _, err = run(*files, *USUAL, "--epsilon", "1", *words)
-    assert (status, err) == (2, "veilmap: --data and --quick go with --study.\n")
+    assert (status, err) == (2, "veilmap: --data and --quick work with --study only. Add --study, or leave them out.\n")
 
 
 def test_too_many_boxes_are_refused(run, files, monkeypatch):
@@ -355,7 +355,7 @@ def test_a_port_in_use_is_named(run, files, tmp_path):
 
 
 def test_nobody_at_the_other_end_is_named(run, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(match, "SECONDS_TO_MEET", 0.3)
+    monkeypatch.setattr(match, "MAX_SECONDS_TO_CONNECT", 0.3)
     place = f"127.0.0.1:{free_port()}"
     status, out, err = run(files[0], *USUAL, "--epsilon", "1", "--connect", place, "-o", tmp_path / "new.csv")
     assert status == 2
@@ -372,7 +372,7 @@ def test_a_host_without_an_address_is_not_waited_for(run, files, tmp_path, monke
     status, out, err = run(files[0], *USUAL, *words)
     assert status == 2
     assert "Waiting" not in out
-    assert err.startswith("veilmap: Cannot reach nowhere:7700: the name is not known. ")
+    assert err.startswith("veilmap: Cannot reach nowhere:7700: the host name is unknown. ")
 
 
 # One party, and another with a script
@@ -455,7 +455,7 @@ def test_a_second_try_uses_the_release_of_the_first(beside, files, tmp_path, lis
         status, said, err = beside(words, listening, part)
         assert status == 2
         assert "with --release a party starts again from the release it has made." in err
-        assert (f"Using the release {kept} again: it costs nothing more." in said) == (before is not None)
+        assert (f"Reusing the release {kept}. This costs no further budget." in said) == (before is not None)
         assert before is None or kept.read_bytes() == before
         assert book.stat().st_size > 0  # what has crossed is on record
     assert crossed == [kept.read_bytes()] * 2
@@ -479,9 +479,12 @@ def test_without_release_nothing_is_kept(beside, files, tmp_path):
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        ({"domain": vm.Domain({"age": (17, 91), "hours": (1, 99)})}, "has another domain or epsilon than you give"),
-        ({"epsilon": 3}, "has another domain or epsilon than you give"),
-        ({"method": "kd-pure", "allow_nonprivate": True}, "is not private, and must not cross"),
+        (
+            {"domain": vm.Domain({"age": (17, 91), "hours": (1, 99)})},
+            "has another domain or epsilon than the options say",
+        ),
+        ({"epsilon": 3}, "has another domain or epsilon than the options say"),
+        ({"method": "kd-pure", "allow_nonprivate": True}, "is not private and must not be sent"),
     ],
 )
 def test_a_release_that_does_not_fit_is_refused(run, files, closed, tmp_path, way, made, reason):
@@ -497,7 +500,7 @@ def test_a_release_that_does_not_fit_is_refused(run, files, closed, tmp_path, wa
 def test_the_release_and_the_matches_are_different_files(run, files, closed, tmp_path):
     words = ("--release", tmp_path / "same", "-o", tmp_path / "same", "--listen", "127.0.0.1:0")
     status, _, err = run(files[0], *ALONE, *words)
-    assert (status, "different files" in err) == (2, True)
+    assert (status, "the same output file" in err) == (2, True)
     assert not (tmp_path / "same").exists()
 
 
@@ -544,7 +547,7 @@ def test_parties_who_typed_something_else_are_told_what(beside, files, tmp_path,
 
 @pytest.mark.parametrize("listening", [True, False])
 def test_a_stranger_who_says_nothing_is_given_up(beside, files, tmp_path, monkeypatch, listening):
-    monkeypatch.setattr(match, "SECONDS_TO_MEET", 0.5)
+    monkeypatch.setattr(match, "MAX_SECONDS_TO_CONNECT", 0.5)
 
     def part(stream: socket.socket) -> None:
         while stream.recv(1 << 16):
@@ -615,7 +618,7 @@ def test_files_of_one_party_are_for_its_owner_only(beside, files, tmp_path, usua
     part = be_right(side, rule) if listening else be_left(side, rule)
     status, said, _ = beside((files[0], *ALONE, *names), listening, part)
     assert status == 0
-    assert ("If the left party cheats, it can choose" in said) != listening
+    assert ("A left party that cheats can choose" in said) != listening
     assert modes_in(tmp_path) == {"new.csv": 0o600, "new.bin": 0o600, "new.parquet": 0o600}
 
 
@@ -667,11 +670,11 @@ def test_two_processes_find_the_matches_and_only_tickets_cross(files, tmp_path):
         assert "50-differentially private for one row" in " ".join(said.split())
         assert re.search(r"[\d,]+ comparisons, in [\d,]+ pairs of boxes; about [\d,]+ without blocking\.", said)
     assert f"{len(truth())} pairs match." in left[1]
-    assert "Only the left party knows which match." in right[1]
+    assert "Only the left party knows which pairs match." in right[1]
     assert re.search(
-        r"If the left party cheats, it can choose [\d,]+ points freely and learn which of your records lie within the "
-        r"thresholds of each: [\d,]+ of them at most for any one record\. So many points cover at most [\d.]+% of the "
-        r"domain\.",
+        r"A left party that cheats can choose [\d,]+ points freely and learn which of your records lie within the "
+        r"thresholds of each point, with at most [\d,]+ points for any one record\. This many points "
+        r"cover at most [\d.]+% of the domain\.",
         " ".join(right[1].split()),
     )
     assert "cheats" not in left[1]

@@ -84,13 +84,13 @@ def test_a_query_may_choose_rows_and_stand_alone(asked, database, tmp_path):
         (("--sql", "DELETE FROM trips"), "changes nothing"),
         (("--sql", f"{ASK}; {ASK}"), "one query"),
         (("--sql", ""), "one query"),
-        (("--sql", f"{ASK} WHERE lon < ?"), "write the values there"),
-        (("--sql", "SELECT lon, lat FROM 'nowhere.csv'"), "a file that it reads is not there"),
+        (("--sql", f"{ASK} WHERE lon < ?"), "Write the values into the query"),
+        (("--sql", "SELECT lon, lat FROM 'nowhere.csv'"), "a file that it reads does not exist"),
         (("--sql", ASK, "--engine", "spark"), "--engine and --master go with INPUT"),
         (("--sql", ASK, "--master", "local[2]"), "--engine and --master go with INPUT"),
-        (("--sql", ASK, "some.csv"), "INPUT files, or a query"),
-        ((), "INPUT files, or a query"),
-        (("some.csv",), "--database goes with --sql"),
+        (("--sql", ASK, "some.csv"), "either INPUT files, or a query with --sql"),
+        ((), "either INPUT files, or a query with --sql"),
+        (("some.csv",), "--database needs --sql"),
     ],
 )
 def test_what_is_no_query_is_refused_in_a_sentence(asked, database, options, complaint):
@@ -144,7 +144,7 @@ def interrupted(run, tmp_path, monkeypatch):
         for timer in timers:
             timer.cancel()
         assert status == 130, complaint
-        assert "interrupted" in complaint
+        assert "veilmap: Interrupted." in complaint
         assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
         assert signal.getsignal(how) == before
 

@@ -109,7 +109,7 @@ def test_the_command_says_what_it_takes(run, monkeypatch):
     status, out, _ = run(*common, "--rows", "1e8")
     assert status == 0
     assert re.search(
-        r"about [\d,]+ MiB of memory and 763 MiB of disk; it reads the rows once, then", " ".join(out.split())
+        r"about [\d,]+ MiB of memory and 763 MiB of disk\. It reads the rows once and then", " ".join(out.split())
     )
     _, out, _ = run(*common, "--rows", "1e8", "--method", "quad-opt", "--height", "10", "--format", "json")
     assert json.loads(out)["readings"] == 1

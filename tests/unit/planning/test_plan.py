@@ -312,18 +312,18 @@ def test_the_command_finds_an_epsilon(run):
     enough = f"epsilon {float(found.epsilon):g} is enough for ± 100 on boxes of 20 % of each axis."
     assert out.startswith(enough)
     assert "20 % of each axis  " in out
-    assert "for 100,000 rows all over the domain, as uneven as usual." in out
+    assert "for 100,000 rows all over the domain with a typical unevenness." in out
     record = json.loads(run(*words, "--format", "json")[1])
     assert record["epsilon"] == float(found.epsilon)
     margins = {p["box"]: p["margin_95"] for p in record["predictions"]}
     assert margins["20 % of each axis"] == pytest.approx(found.predictions([0.2])[0].margin)
     assert run(*words, "--format", "csv")[1].startswith("box,stderr,margin_95\n50 % of each axis,")
-    assert "the least there is, is enough" in run("--within", "1e9", *words[2:])[1]
+    assert "(the smallest allowed) is enough" in run("--within", "1e9", *words[2:])[1]
 
 
 def test_the_command_says_what_its_figures_cover(run):
     assert (
-        "This is the noise that privacy costs. Cells that"
+        "These errors are the noise that privacy costs. Leaves that"
         in run("--epsilon", "1", "--height", "3", "--method", "quad-opt")[1]
     )
     assert "follows the data" in run("--epsilon", "1", "--height", "3", "--method", "kd-standard")[1]
@@ -335,7 +335,7 @@ def test_the_command_says_what_its_figures_cover(run):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "Give either --epsilon, or --within and --side to find one."),
+        ((), "Give either --epsilon, or both --within and --side to find an epsilon."),
         (("--within", "3"), "Give either"),
         (("--side", "0.1"), "Give either"),
         (("--epsilon", "1", "--side", "0.1"), "Give either"),

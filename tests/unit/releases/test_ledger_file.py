@@ -898,7 +898,7 @@ RELEASE = ("release", "points.csv", "--domain", "x=0:1,y=0:1", "--method", "quad
 
 def test_a_ledger_on_the_command_line(run, points_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, _ = run("ledger", "create", "homes", "--epsilon", "1", "--ledger", "l.db")
-    assert (status, "homes may spend epsilon 1, to protect a row" in out) == (0, True)
+    assert (status, "homes has a budget of epsilon 1. It protects a row" in out) == (0, True)
     monkeypatch.setenv("VEILMAP_LEDGER", "l.db")
     assert run("ledger", "split", "homes", "--into", "west, east")[0] == 0
     status, out, _ = run(*RELEASE, "-o", "a.parquet", "--epsilon", "0.3", "--dataset", "homes")
@@ -996,7 +996,7 @@ def test_a_match_says_that_it_is_not_charged(run, monkeypatch: pytest.MonkeyPatc
         Path(name).write_text("age\n" + "30\n" * 40)
     words = ("--on", "age=2", "--epsilon", "1", "--domain", "age=0:100", "--no-secure")
     status, _, err = run("match", "a.csv", "b.csv", *words)
-    assert (status, "is not charged there by itself" in err) == (0, True)
+    assert (status, "a match is not charged automatically" in err) == (0, True)
 
 
 def test_the_commands_of_ledgers_know_a_usual_file(run, points_file: Path) -> None:
@@ -1055,6 +1055,6 @@ def test_the_commands_state_and_show_a_column_of_another_name(run) -> None:
     assert (status, "protect a driver_id by the column driver_id or drv, as you state" in out) == (0, True)
     assert run("ledger", "charge", "trips", "--epsilon", "1", "--for", "x", "--unit", "drv", "--ledger", "l.db")[0] == 0
     show = ("ledger", "show", "--ledger", "l.db", "--format")
-    assert "trips: the owner stated that the column drv names a driver_id, too (20" in run(*show, "table")[1]
+    assert "trips: the owner declared that the column drv also identifies a driver_id (20" in run(*show, "table")[1]
     assert json.loads(run(*show, "json")[1])["datasets"][0]["unit_columns"] == ["driver_id", "drv"]
     assert next(csv.DictReader(io.StringIO(run(*show, "csv")[1])))["unit_columns"] == "driver_id, drv"

@@ -315,19 +315,22 @@ def test_an_interrupted_command_says_how_to_go_on(reproduce, monkeypatch):
     assert reproduce("fig2") == (
         130,
         "",
-        "veilmap: interrupted; the same command with -o out goes on where it was.\n",
+        "veilmap: Interrupted. Run the same command with -o out to continue.\n",
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["fig8"], "The study has no 'fig8'"),
+        (["fig8"], "There is no experiment 'fig8'"),
         (["fig2", "--data", "nowhere.csv"], "nowhere.csv"),
         (["fig2", "--domain", "lon=3:1,lat=0:1"], "lon"),
         (["fig2", "--domain", "lon=0:1"], "give a domain of two axes, got 1."),
         (["fig2", "--domain", "a=0:1,b=0:1,c=0:1"], "give a domain of two axes, got 3."),
-        (["fig2", "rivals", "--people", "adult.data"], "--people is for record matching, in fig7: leave it out."),
+        (
+            ["fig2", "rivals", "--people", "adult.data"],
+            "--people is for record matching (fig7), which was not chosen. Leave",
+        ),
         (["fig7", "--people", "adult.data"], "Cannot read adult.data: No such file or directory."),
         (["--people", "points.csv"], "points.csv has no column"),
         (["fig2", "--seed", "-1"], "Invalid value for '--seed'"),

@@ -218,7 +218,7 @@ def test_an_interrupted_score_goes_on_where_it_was(reproduce, done, two_methods,
     monkeypatch.setattr(score, "errors", interrupted)
     status, out, err = reproduce(*USUAL, "--data", "one.csv")
     assert (status, out) == (130, "")
-    assert err == "veilmap: interrupted; the same command with -o out goes on where it was.\n"
+    assert err == "veilmap: Interrupted. Run the same command with -o out to continue.\n"
     monkeypatch.setattr(score, "errors", real)
     done.clear()
     assert reproduce(*USUAL, "--data", "one.csv")[0] == 0
@@ -253,12 +253,15 @@ def test_a_method_that_is_worse_has_a_score_above_1_and_the_same_method_about_1(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--score"], "--score is of rivals, and of nothing else: veilmap reproduce rivals --score."),
-        (["fig2", "rivals", "--score"], "--score is of rivals, and of nothing else"),
-        (["rivals", "--repeats", "3"], "--repeats is for rivals --score: leave it out."),
-        (["rivals", "--data", "one.csv", "--data", "other.csv"], "one set of points, got one.csv, other.csv: give"),
+        (["--score"], "--score works with rivals alone. Run: veilmap reproduce rivals --score."),
+        (["fig2", "rivals", "--score"], "--score works with rivals alone"),
+        (["rivals", "--repeats", "3"], "--repeats works with rivals --score only. Leave it out."),
+        (["rivals", "--data", "one.csv", "--data", "other.csv"], "one point set, got one.csv, other.csv. Give"),
         (["rivals", "--score", "--repeats", "1"], "Invalid value for '--repeats'"),
-        (["rivals", "--score", "--domain", "x=0:1,y=0:1"], "--domain is of points that you give: add --data"),
+        (
+            ["rivals", "--score", "--domain", "x=0:1,y=0:1"],
+            "--domain needs --data: it is the domain of your own points. Add --data",
+        ),
         (["rivals", "--score", "--data", "nowhere.csv"], "nowhere.csv"),
         (["rivals", "--score", "--data", "one.csv", "--data", "one.csv"], "Two sets of points are called 'one'"),
         (["rivals", "--score", "--data", "one.csv", "--domain", "x=0:1"], "a domain with two axes, got 1"),
