@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from veilmap.geofiles import DRIVERS
+from veilmap.geofiles import GDAL_DRIVERS
 
 PLACE = Path(".fuzz")
 TARGETS = (
@@ -27,7 +27,7 @@ MOST_BYTES |= {"http_body": 2000, "http_query": 200, "http_headers": 200}
 SECONDS_A_CASE, MOST_MEGABYTES = 5, 2048
 
 
-SEPARATE = {ending.removeprefix("."): driver for ending, driver in DRIVERS.items()}
+SEPARATE = {ending.removeprefix("."): driver for ending, driver in GDAL_DRIVERS.items()}
 """Targets that need a process in which GDAL has one driver."""
 
 

@@ -584,12 +584,12 @@ class FailingEngine:
 
     points: NDArray[np.float64] = field(repr=False)
     kind: type[BaseException]
-    again: bool = True
+    rereadable: bool = True
 
     def tally(self, domain: object, question: object, progress: object) -> NDArray[np.int64]:
         raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
 
-    def held(self, domain: object, progress: object) -> list[NDArray[np.int64]]:
+    def hold(self, domain: object, progress: object) -> list[NDArray[np.int64]]:
         raise self.kind(f"cannot convert {self.points[0, 0]!r} in row {len(self.points)}")
 
     def rows(self, domain: object, progress: object, choose: object = None) -> tuple[list[NDArray[np.int64]], None]:

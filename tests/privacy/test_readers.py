@@ -441,7 +441,9 @@ def test_programs_in_a_geopackage_are_not_run(tmp_path: Path, program: str) -> N
     with sqlite3.connect(path) as database:
         database.executescript(program)
     database.close()
-    with pytest.raises(UnreadableInput, match=r"has views, virtual tables or computed columns, which are not read"):
+    with pytest.raises(
+        UnreadableInput, match=r"has views, virtual tables or computed columns, which are not supported"
+    ):
         open_points(str(path), DOMAIN)
 
 
@@ -565,7 +567,7 @@ def test_a_query_does_not_guess_types(tmp_path: Path) -> None:
     sources = [f"'{path}'", f"read_csv('{path}', all_varchar = true)", f"'{tmp_path / 'p.json'}'", "hidden"]
     sources += [f"({many})", "(FROM range(3) JOIN hidden ON true)", "(WITH t AS MATERIALIZED (FROM hidden) FROM t)"]
     for source in sources:
-        with pytest.raises(UnreadableInput, match="whose types DuckDB guesses from its rows: give the file itself"):
+        with pytest.raises(UnreadableInput, match=r"whose types DuckDB guesses from its rows\. Give the file itself"):
             open_points(duckdb.sql(f"SELECT x, y, who FROM {source} WHERE x IS NOT NULL"), DOMAIN, "who")  # noqa: S608
     with pytest.raises(UnreadableInput, match="whose types DuckDB guesses"):
         open_points(duckdb.read_csv(str(path)), DOMAIN)
@@ -575,7 +577,7 @@ def test_a_query_does_not_guess_types(tmp_path: Path) -> None:
 def test_a_query_of_a_data_frame_does_not_guess_whose_a_row_is() -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     frame = as_pandas(PEOPLE)
-    with pytest.raises(UnreadableInput, match=r"may guess the type of its column 'who'.*: give the data frame itself"):
+    with pytest.raises(UnreadableInput, match=r"may guess the type of its column 'who'.* Give the data frame itself"):
         open_points(duckdb.from_df(frame), DOMAIN, "who")
     assert units_of(frame).total() == 5
 
@@ -634,7 +636,7 @@ def test_a_record_that_is_too_long_is_dropped_wherever_blocks_end(
     from veilmap.geofiles import geojson
 
     monkeypatch.setattr(geojson, "BLOCK_BYTES", size)
-    monkeypatch.setattr(geojson, "LONGEST_RECORD", 200)
+    monkeypatch.setattr(geojson, "MAX_RECORD_BYTES", 200)
     long = [Record(0.5, 0.5, 1, "x" * length) for length in (60, 250, 900)]
     write = write_geojson_lines if ending == "geojsonl" else write_geojson
     assert rows_of(write(tmp_path / f"p.{ending}", [*PEOPLE, *long])).total() == len(PEOPLE) + 1

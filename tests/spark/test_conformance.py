@@ -133,13 +133,13 @@ ALL = [
 @pytest.mark.parametrize(("kind", "spilled"), ALL)
 def test_same_points_same_counts(kind: str, spilled: bool, tmp_path: Path, request: Any, monkeypatch: Any) -> None:
     if spilled:
-        monkeypatch.setattr(spill, "HELD_BYTES", 0)
+        monkeypatch.setattr(spill, "MAX_CELL_BYTES_IN_MEMORY", 0)
     made = {**KINDS, **SPARK_KINDS}[kind](tmp_path, lambda: request.getfixturevalue("spark"))
     engine, asked = open_points(made, DOMAIN), walks()
     if kind != "Arrow stream":  # which is read once
         question, expected = asked["leaves"]
         np.testing.assert_array_equal(engine.tally(DOMAIN, question, lambda part: None), expected)
-    held = engine.held(DOMAIN, lambda part: None)
+    held = engine.hold(DOMAIN, lambda part: None)
     if kind in SPARK_KINDS:  # whose rows are kept: what becomes of their source does not matter
         for path in tmp_path.iterdir():
             path.unlink()

@@ -82,7 +82,7 @@ def test_people_count_with_their_limit(spark: Any, tmp_path: Path) -> None:
     found = write(spark, tmp_path / "a.parquet", who=pa.array(who), x=pa.array(x, pa.float64()))
     engine = open_points(found.repartition(3), LINE, "who", 3)
     np.testing.assert_array_equal(engine.tally(LINE, QUARTERS, quiet), [3, 2, 0, 1])
-    held, cells = engine.held(LINE, quiet)
+    held, cells = engine.hold(LINE, quiet)
     np.testing.assert_array_equal(held.tally(cells, QUARTERS, quiet), [3, 2, 0, 1])
     (column,), code = held.rows(cells, quiet)
     assert sorted(np.bincount(code)) == [1, 2, 3]
@@ -125,7 +125,7 @@ def test_a_sample_is_drawn_on_the_executors(spark: Any, tmp_path: Path) -> None:
     found = write(spark, tmp_path / "a.parquet", who=who, x=(who + 0.5) / 10_000).repartition(3)
     keys, rate = SystemKeys(), Fraction(1, 10)
     for unit, n in (((), 20_000), (("who", 2), 10_000)):
-        held, cells = open_points(found, LINE, *unit).held(LINE, quiet)
+        held, cells = open_points(found, LINE, *unit).hold(LINE, quiet)
         (column,), code = held.rows(cells, quiet, lambda rows: poisson(rate, rows, keys))
         taken = len(column) if code is None else int(code.max()) + 1
         assert abs(taken - n / 10) < 7 * np.sqrt(n * 0.09)
@@ -229,7 +229,7 @@ def test_a_task_that_is_done_again_counts_once(frame: Any, points: np.ndarray, s
 
 def test_errors_quote_nothing(frame: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = frame.selectExpr("x", "y + raise_error('4.25 is here') y")
-    with pytest.raises(UnreadableInput, match="Spark could not work through the points") as error:
+    with pytest.raises(UnreadableInput, match="Spark could not read all points") as error:
         vm.release(secret, DOMAIN, 1)
     assert "4.25" not in str(error.value)
     assert error.value.__context__ is None
@@ -242,7 +242,7 @@ def test_errors_quote_nothing(frame: Any, spark: Any, monkeypatch: pytest.Monkey
     with pytest.raises(BadInput, match="streaming"):
         vm.release(spark.readStream.format("rate").load().selectExpr("value x", "value y"), DOMAIN, 1)
     monkeypatch.setattr(engine_module, "version", lambda name: "9.9.9")
-    with pytest.raises(UnreadableInput, match=r"another version of veilmap: install 9\.9\.9 there"):
+    with pytest.raises(UnreadableInput, match=r"another version of veilmap. Install 9\.9\.9 there"):
         vm.release(frame, DOMAIN, 1)
 
 

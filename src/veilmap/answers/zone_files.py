@@ -12,15 +12,15 @@ from veilmap.answers.zones import quietly
 from veilmap.errors import BadInput, UnreadableInput, need
 from veilmap.files.atomic_writes import write_atomically
 from veilmap.files.csv_cells import safe_cell, safe_cells
-from veilmap.geofiles import DRIVERS
-from veilmap.geofiles.process import about_of, reading
-from veilmap.geofiles.zone_files import ENDINGS, MOST_MEMORY, MOST_SECONDS, PARQUET
+from veilmap.geofiles import GDAL_DRIVERS
+from veilmap.geofiles.process import metadata_of, reading
+from veilmap.geofiles.zone_files import MAX_CPU_SECONDS, MAX_MEMORY_BYTES, PARQUET_EXTENSIONS, ZONE_EXTENSIONS
 
 if TYPE_CHECKING:
     from veilmap.answers.answerer import Answers
 
 WRITERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON"}
-WRITTEN = (*WRITERS, *PARQUET, ".csv")
+WRITTEN = (*WRITERS, *PARQUET_EXTENSIONS, ".csv")
 ADDED = ("count", "stderr", "low", "high")
 
 
@@ -37,18 +37,18 @@ def read_zones(path: str | os.PathLike[str], layer: str | None = None, make_vali
     if not os.path.isfile(name):
         raise UnreadableInput(f"There is no file of zones {os.fspath(path)!r}: check its name and folder.")
     ending = os.path.splitext(name)[1].lower()
-    if ending not in ENDINGS:
+    if ending not in ZONE_EXTENSIONS:
         raise UnreadableInput(
             f"The ending of a file's name says how to read it, and zones are not read from {os.fspath(path)!r}: "
-            f"use one of {', '.join(ENDINGS)}."
+            f"use one of {', '.join(ZONE_EXTENSIONS)}."
         )
     unreadable = (
         f"No zones can be read from {os.fspath(path)!r}: it is damaged, holds something else than its name says, or "
-        f"takes more than {MOST_MEMORY >> 30} GiB of memory or {MOST_SECONDS // 60} minutes."
+        f"takes more than {MAX_MEMORY_BYTES >> 30} GiB of memory or {MAX_CPU_SECONDS // 60} minutes."
     )
     options = {"path": name, "layer": layer, "make_valid": make_valid}
-    with reading("zones", options, unreadable, [DRIVERS[ending]] if ending in DRIVERS else []) as batches:
-        about, table = about_of(batches.schema), quietly(batches.read_all, unreadable)
+    with reading("zones", options, unreadable, [GDAL_DRIVERS[ending]] if ending in GDAL_DRIVERS else []) as batches:
+        about, table = metadata_of(batches.schema), quietly(batches.read_all, unreadable)
     return frame_of(table, about)
 
 
@@ -84,7 +84,7 @@ def write_zones(frame: Any, path: Path, statement: str, overwrite: bool = True) 
     ending, buffer = path.suffix.lower(), io.BytesIO()
     if ending == ".csv":
         buffer.write(_safe_table(frame.drop(columns=frame.geometry.name)).to_csv(index=False).encode())
-    elif ending in PARQUET:
+    elif ending in PARQUET_EXTENSIONS:
         frame = frame.copy()
         frame.attrs["privacy"] = statement
         quietly(

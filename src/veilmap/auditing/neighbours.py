@@ -22,10 +22,10 @@ class KnownRows:
 
     cells: list[Ints]
     units: Ints | None = None
-    again = True
-    bounded = False
+    rereadable = True
+    limits_rows_per_unit = False
 
-    def held(self, domain: object, progress: object) -> list[Ints]:
+    def hold(self, domain: object, progress: object) -> list[Ints]:
         return self.cells
 
     def rows(self, domain: object, progress: object, choose: object = None) -> tuple[list[Ints], Ints | None]:

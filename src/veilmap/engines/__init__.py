@@ -1,4 +1,4 @@
-"""Who counts. An engine sees raw points; all it is asked for is exact counts, and only by the vault."""
+"""Engines read raw points and count them exactly. Only the vault may ask an engine for counts."""
 
 from __future__ import annotations
 
@@ -13,57 +13,59 @@ from veilmap.engines.batches import Choose
 from veilmap.engines.tally import Question
 from veilmap.errors import BadInput
 
-__all__ = ["Choose", "Engine", "Held", "open_points"]
+__all__ = ["Choose", "Engine", "HeldRows", "open_points"]
 
 
-Held: TypeAlias = "list[Ints] | tuple[Engine, Domain]"
-"""The cells of all rows; or, if they are many, an engine that can be asked again and again, by this domain."""
+HeldRows: TypeAlias = "list[Ints] | tuple[Engine, Domain]"
+"""The cells of all rows; or, if they do not fit in memory, an engine that can be read repeatedly, and its domain."""
 
 
 class Engine(Protocol):
-    """One data set, wherever it lies."""
+    """One data set, in memory, in files or on a cluster."""
 
     @property
-    def again(self) -> bool:
-        """Whether it can be read more than once."""
+    def rereadable(self) -> bool:
+        """Whether the data can be read more than once."""
         ...
 
     @property
-    def bounded(self) -> bool:
-        """Whether it looks at no more rows of a unit than ``most_rows`` by itself."""
+    def limits_rows_per_unit(self) -> bool:
+        """Whether the engine itself drops rows beyond ``max_rows_per_unit``."""
         ...
 
     def tally(self, domain: Domain, question: Question, progress: Callable[[float], None]) -> Ints:
-        """How many rows lie in each place of a question.
+        """Return the number of rows in each counter of a question.
 
-        Rows with a null, NaN, infinite or outside coordinate are dropped. ``progress`` is told which
-        part of the input has been read, from 0 to 1, never how many rows.
+        Rows with a null, NaN, infinite or outside coordinate are dropped. ``progress`` is called with the fraction of
+        the input that has been read, from 0 to 1, and never with a number of rows.
         """
         ...
 
-    def held(self, domain: Domain, progress: Callable[[float], None]) -> Held:
-        """All rows, to be asked again and again."""
+    def hold(self, domain: Domain, progress: Callable[[float], None]) -> HeldRows:
+        """Return all rows in a form that can be counted repeatedly."""
         ...
 
     def rows(
         self, domain: Domain, progress: Callable[[float], None], choose: Choose | None = None
     ) -> tuple[list[Ints], Ints | None]:
-        """The cells of all rows that are not dropped, one array an axis, in the order of the input; and, where
-        the points came with a unit, a code for each of these rows: from 0 on, equal if and only if the ids are.
+        """Return the cells of all rows that are not dropped, and the unit codes of these rows.
 
-        With a unit, rows without an id are dropped too. Of all these, ``choose`` takes some; of the units, with all
-        their rows, if the engine is ``bounded`` and has them.
+        There is one array of cells per axis, in the order of the input. Codes are given if the points came with a unit:
+        they start at 0, and are equal if and only if the ids are. With a unit, rows without an id are dropped too.
+
+        ``choose`` takes a sample of these rows. An engine with ``limits_rows_per_unit`` samples units instead, each
+        with all its rows, if there are units.
         """
         ...
 
 
-def open_points(points: object, domain: Domain, unit: object = None, most_rows: int | None = None) -> Engine:
-    """The engine for whatever a caller calls points.
+def open_points(points: object, domain: Domain, unit: object = None, max_rows_per_unit: int | None = None) -> Engine:
+    """Return the engine for points in any supported form.
 
-    ``unit`` says whose each row is: the name of a column, or, for points without names, a list of ids. Of each,
-    ``most_rows`` are looked at, if the engine is one that sees to it.
+    ``unit`` identifies the unit of each row: the name of a column, or a list of ids for points without column names.
+    ``max_rows_per_unit`` matters only to an engine with ``limits_rows_per_unit``.
     """
-    # pyarrow is loaded only for those who need it: arrays do not.
+    # Arrays do not need pyarrow, so it is loaded only for the other inputs.
     if isinstance(points, str | os.PathLike):
         points = [points]
     if isinstance(points, list | tuple) and points and all(isinstance(p, str | os.PathLike) for p in points):
@@ -73,7 +75,7 @@ def open_points(points: object, domain: Domain, unit: object = None, most_rows: 
     if type(points).__module__.startswith("pyspark.sql."):
         from veilmap.engines.spark import open_frame
 
-        return open_frame(points, domain, _column_name(unit), most_rows)
+        return open_frame(points, domain, _column_name(unit), max_rows_per_unit)
     if hasattr(points, "__arrow_c_stream__"):
         from veilmap.engines.tables import open_table
 
@@ -85,6 +87,6 @@ def _column_name(unit: object) -> str | None:
     if unit is None or isinstance(unit, str):
         return unit
     raise BadInput(
-        f"The unit of points in named columns is the name of one of them, got {type(unit).__name__}: "
-        "add the ids to the points as a column, and give its name."
+        f"For points with named columns, the unit must be the name of one of the columns, got {type(unit).__name__}. "
+        "Add the ids to the points as a column and give its name."
     )

@@ -1,4 +1,4 @@
-"""Points in comma-, semicolon- or tab-separated text."""
+"""Points in text files with fields separated by commas, semicolons, tabs or bars."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.engines.batches import Piece, Share
 from veilmap.engines.columns import lay_out
-from veilmap.engines.geometry import NUMBER, numbers
+from veilmap.engines.geometry import DECIMAL_NUMBER_PATTERN, column_to_floats
 from veilmap.engines.redaction import guard, guard_each
 from veilmap.engines.units import read_ids
 from veilmap.errors import UnreadableInput
 from veilmap.kernels.parsing import settle_records
 
 SEPARATORS = ",;\t|"
-LONGEST_RECORD = 1 << 26
-LONGEST_HEADER = 1 << 20
+MAX_RECORD_BYTES = 1 << 26
+MAX_HEADER_CHARACTERS = 1 << 20
 BLOCK_BYTES = 1 << 22
-NULLS = pa.array(pacsv.ConvertOptions().null_values)
+NULL_TEXTS = pa.array(pacsv.ConvertOptions().null_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ class TextSource:
     header: Header
     axes: tuple[str, ...]
     unit: str | None
-    where: str
-    damaged: str
+    damaged_message: str
 
     @property
     def id_type(self) -> Any:
@@ -59,89 +58,94 @@ class TextSource:
     def shares(self) -> Iterator[Share]:
         if not self.header.rows_follow:
             return
-        with guard(lambda: pa.OSFile(self.path), self.damaged) as file:
-            seen, size, first = 0.0, file.size(), True
+        with guard(lambda: pa.OSFile(self.path), self.damaged_message) as file:
+            done_before, size, first = 0.0, file.size(), True
             text = pa.CompressedInputStream(file, "gzip") if self.path.lower().endswith(".gz") else file
-            for lines in guard_each(whole_records(text, self.header.separator), self.damaged):
-                now = min(file.tell() / size, 1.0)
-                yield now - seen, partial(self._read, lines, first)
-                seen, first = now, False
+            for lines in guard_each(whole_records(text, self.header.separator), self.damaged_message):
+                done = min(file.tell() / size, 1.0)
+                yield done - done_before, partial(self._read, lines, first)
+                done_before, first = done, False
 
     def _read(self, lines: bytes, first: bool) -> Iterator[Piece]:
-        rows = guard(lambda: self._parse(lines, self.header.lines if first else 0), self.damaged)
+        rows = guard(lambda: self._parse(lines, self.header.lines if first else 0), self.damaged_message)
         axes = [self._column(rows, axis) for axis in self.axes]
         if self.unit is not None:
             axes = [_without_nulls(texts) for texts in axes]
-        columns = [_numbers(texts) for texts in axes]
+        columns = [_parse_numbers(texts) for texts in axes]
         yield Piece(columns, None if self.unit is None else _ids(self._column(rows, self.unit)))
 
     def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray:
         return rows.column(str(self.header.names.index(name)))
 
     def _parse(self, lines: bytes, skip: int) -> pa.Table:
-        """The columns as text."""
-        # Bytes that are not UTF-8 are written out: the parser would complain of them, and quote the line.
+        """Return the columns that are needed, as text."""
+        # Bytes that are not UTF-8 are escaped: the parser would raise an error that quotes the line.
         data = np.frombuffer(lines.decode(errors="backslashreplace").encode(), np.uint8)
-        # Columns go by their places: names may be blank, doubled or padded.
+        # Columns are addressed by position, since names may be blank, duplicated or padded.
         needed = dict.fromkeys((*self.axes, *([] if self.unit is None else [self.unit])))
         wanted = [str(self.header.names.index(name)) for name in needed]
-        places = [str(place) for place in range(len(self.header.names))]
+        positions = [str(position) for position in range(len(self.header.names))]
         if not data[data > ord(" ")].size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted})
         return pacsv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
-            pacsv.ReadOptions(skip_rows=skip, column_names=places, use_threads=False, block_size=len(data) + 1),
+            pacsv.ReadOptions(skip_rows=skip, column_names=positions, use_threads=False, block_size=len(data) + 1),
             pacsv.ParseOptions(delimiter=self.header.separator, invalid_row_handler=lambda row: "skip"),
             pacsv.ConvertOptions(
                 check_utf8=False,
                 include_columns=wanted,
                 column_types=dict.fromkeys(wanted, pa.string()),
-                strings_can_be_null=self.unit is None,  # a person may be called NA
+                strings_can_be_null=self.unit is None,  # an id may be the text NA
             ),
         )
 
 
-def open_text(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> TextSource:
+def open_text(path: str, domain: Domain, unit: str | None, input_name: str, damaged_message: str) -> TextSource:
     needed = domain.names if unit is None or unit in domain.names else (*domain.names, unit)
-    header = guard(lambda: _read_header(path, needed, where), damaged)
+    header = guard(lambda: _read_header(path, needed, input_name), damaged_message)
     schema = pa.schema([(name, pa.float64()) for name in header.names])
-    return TextSource(path, header, lay_out(domain, where, schema, None, unit).names, unit, where, damaged)
+    return TextSource(path, header, lay_out(domain, input_name, schema, None, unit).names, unit, damaged_message)
 
 
-def _read_header(path: str, needed: tuple[str, ...], where: str) -> Header:
+def _read_header(path: str, needed: tuple[str, ...], input_name: str) -> Header:
     opener = gzip.open if path.lower().endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
-        lines = iter(lambda: text.readline(LONGEST_HEADER), "")
+        lines = iter(lambda: text.readline(MAX_HEADER_CHARACTERS), "")
         for number, line in enumerate(lines, 1):
             if "\0" in line:
-                raise UnreadableInput(f"{where} is not text in UTF-8: save it as UTF-8, or rename it by what it is.")
+                raise UnreadableInput(
+                    f"{input_name} is not UTF-8 text. Save it as UTF-8, or rename it if it has another format."
+                )
             if line.strip():
                 fields = {mark: _fields(line, mark) for mark in SEPARATORS}
                 best = max(SEPARATORS, key=lambda mark: (len({*needed} & {*fields[mark]}), line.count(mark)))
                 return Header(fields[best], best, number, any(rest.strip() for rest in lines))
-    raise UnreadableInput(f"{where} is empty: its first line must name the columns {', '.join(needed)}.")
+    raise UnreadableInput(f"{input_name} is empty. Its first line must name the columns {', '.join(needed)}.")
 
 
 def whole_records(text: pa.NativeFile, separator: str) -> Iterator[bytes]:
-    """Read blocks of whole records, each on one line. A record that is broken spoils no other, if none is too long."""
+    """Yield blocks of complete records, each record on one line.
+
+    A malformed record does not affect other records. A record of more than ``MAX_RECORD_BYTES`` is made invalid.
+    """
     rest = b""
     while block := text.read(BLOCK_BYTES):
-        settled, rest = _settled(rest + block, separator, final=False)
-        if settled:
-            yield settled
-        if len(rest) > LONGEST_RECORD:
-            rest = b"!"  # no number begins like this; what follows on the line is still of this record
+        complete, rest = _split_complete(rest + block, separator, final=False)
+        if complete:
+            yield complete
+        if len(rest) > MAX_RECORD_BYTES:
+            rest = b"!"  # no number begins with this; the rest of the line still belongs to this record
     if rest:
-        yield _settled(rest, separator, final=True)[0]
+        yield _split_complete(rest, separator, final=True)[0]
 
 
-def _settled(text: bytes, separator: str, *, final: bool) -> tuple[bytes, bytes]:
-    """What is whole, and what is not yet."""
+def _split_complete(text: bytes, separator: str, *, final: bool) -> tuple[bytes, bytes]:
+    """Return the complete records at the beginning of the text, and the rest."""
     if b'"' not in text:
         end = len(text) if final else max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
         return text[:end], text[end:]
     data = np.frombuffer(text, np.uint8).copy()
-    end = settle_records(data, ord(separator), LONGEST_RECORD, final)
+    end = settle_records(data, ord(separator), MAX_RECORD_BYTES, final)
     return data[:end].tobytes(), text[end:]
 
 
@@ -150,8 +154,8 @@ def _fields(line: str, separator: str) -> tuple[str, ...]:
 
 
 def _without_nulls(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What pyarrow does to numbers when text can be null: there is a list of texts that say so."""
-    return pc.if_else(pc.is_in(texts, NULLS), pa.scalar(None, texts.type), texts)
+    """Replace texts such as NA by null, as pyarrow does with ``strings_can_be_null``."""
+    return pc.if_else(pc.is_in(texts, NULL_TEXTS), pa.scalar(None, texts.type), texts)
 
 
 def _ids(texts: pa.ChunkedArray) -> pa.Array:
@@ -159,11 +163,12 @@ def _ids(texts: pa.ChunkedArray) -> pa.Array:
     return read_ids(pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts))
 
 
-def _numbers(texts: pa.ChunkedArray) -> Floats:
-    """Numbers from text, NaN from anything else. What a cell becomes does not depend on other cells."""
+def _parse_numbers(texts: pa.ChunkedArray) -> Floats:
+    """Return the numbers that texts spell, NaN for any other text. The result for a cell depends on that cell only."""
     try:
-        return numbers(texts)
-    except pa.ArrowInvalid:  # it quotes the cell
+        return column_to_floats(texts)
+    except pa.ArrowInvalid:  # its message quotes the cell
         pass
     texts = pc.ascii_trim_whitespace(texts)
-    return numbers(pc.if_else(pc.match_substring_regex(texts, NUMBER), texts, pa.scalar(None, pa.string())))
+    is_number = pc.match_substring_regex(texts, DECIMAL_NUMBER_PATTERN)
+    return column_to_floats(pc.if_else(is_number, texts, pa.scalar(None, pa.string())))

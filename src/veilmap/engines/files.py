@@ -1,4 +1,4 @@
-"""Points in files, which are streamed and never held in memory."""
+"""Points in files, which are streamed and never completely in memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from veilmap.engines.batches import LocalEngine, Share
 from veilmap.engines.redaction import no_warnings
 from veilmap.engines.units import shared_type
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.geofiles import DOCUMENTS, DRIVERS, LINES
+from veilmap.geofiles import GDAL_DRIVERS, GEOJSON_EXTENSIONS, GEOJSON_LINES_EXTENSIONS
 
-TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
-PARQUET = (".parquet", ".geoparquet", ".pq", ".parq")
-GEOJSON = (*DOCUMENTS, *LINES)
-KNOWN = (*TEXT, *PARQUET, *DRIVERS, *GEOJSON)
+TEXT_EXTENSIONS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+PARQUET_EXTENSIONS = (".parquet", ".geoparquet", ".pq", ".parq")
+ALL_GEOJSON_EXTENSIONS = (*GEOJSON_EXTENSIONS, *GEOJSON_LINES_EXTENSIONS)
+KNOWN_EXTENSIONS = (*TEXT_EXTENSIONS, *PARQUET_EXTENSIONS, *GDAL_DRIVERS, *ALL_GEOJSON_EXTENSIONS)
 
 
 class Source(Protocol):
-    """One file, opened as far as its columns are known."""
+    """One file, opened as far as needed to know its columns."""
 
     @property
     def id_type(self) -> Any:
@@ -30,39 +30,39 @@ class Source(Protocol):
         ...
 
     def shares(self) -> Iterator[Share]:
-        """All rows, each once; the parts are of this file."""
+        """Yield all rows, each once, with fractions of this file."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FilesEngine(LocalEngine):
-    """Files of any kinds, read one after the other."""
+    """Files of any formats, read one after the other."""
 
     sources: tuple[Source, ...]
     sizes: tuple[int, ...]
     id_type: Any
     spills: ClassVar[bool] = True
 
-    def quiet(self) -> AbstractContextManager[None]:
+    def reading_context(self) -> AbstractContextManager[None]:
         return no_warnings()
 
     def shares(self) -> Iterator[Share]:
         for source, size in zip(self.sources, self.sizes, strict=True):
-            for part, batch in source.shares():
-                yield part * size / sum(self.sizes), batch
+            for fraction, batch in source.shares():
+                yield fraction * size / sum(self.sizes), batch
 
 
 def open_files(paths: Sequence[str | os.PathLike[str]], domain: Domain, unit: str | None = None) -> FilesEngine:
-    """Open each file as far as needed to know that it has the columns."""
+    """Open each file as far as needed to check that it has the columns."""
     names = [os.fspath(path) for path in paths]
     sources = tuple(_open(name, domain, unit) for name in names)
-    about = [os.stat(name) for name in names]
+    stats = [os.stat(name) for name in names]
     seen: set[tuple[int, int]] = set()
-    for name, one in zip(names, about, strict=True):
-        if (one.st_dev, one.st_ino) in seen:
-            raise BadInput(f"Each file must be given once, and {name!r} is given again: its rows would count twice.")
-        seen.add((one.st_dev, one.st_ino))
-    return FilesEngine(sources, tuple(one.st_size for one in about), _shared_type(sources, unit))
+    for name, stat in zip(names, stats, strict=True):
+        if (stat.st_dev, stat.st_ino) in seen:
+            raise BadInput(f"The file {name!r} is given twice, so its rows would count twice. Give each file once.")
+        seen.add((stat.st_dev, stat.st_ino))
+    return FilesEngine(sources, tuple(stat.st_size for stat in stats), _shared_type(sources, unit))
 
 
 def _shared_type(sources: Sequence[Source], unit: str | None) -> Any:
@@ -72,55 +72,57 @@ def _shared_type(sources: Sequence[Source], unit: str | None) -> Any:
     if (shared := shared_type(kinds)) is None:
         different = " and ".join(dict.fromkeys(map(str, kinds)))
         raise UnreadableInput(
-            f"The files must have ids of one kind in column {unit!r}, which is the unit of privacy, got {different}: "
-            "convert that column to the same in all of them."
+            f"All files must have ids of one type in column {unit!r}, which is the unit of privacy, got {different}. "
+            "Convert that column to the same type in all files."
         )
     return shared
 
 
 def _open(path: str, domain: Domain, unit: str | None) -> Source:
     _must_be_readable(path)
-    kind, where = _kind(path), f"The file {path!r}"
-    damaged = f"{where} is cut short or damaged and cannot be read: copy or export it anew."
-    if kind in TEXT:
+    extension, input_name = _extension(path), f"The file {path!r}"
+    damaged_message = f"{input_name} is truncated or damaged and cannot be read. Copy or export it again."
+    if extension in TEXT_EXTENSIONS:
         from veilmap.engines.csv import open_text
 
-        return open_text(path, domain, unit, where, damaged)
-    if kind in PARQUET:
+        return open_text(path, domain, unit, input_name, damaged_message)
+    if extension in PARQUET_EXTENSIONS:
         from veilmap.engines.parquet import open_parquet
 
-        return open_parquet(path, domain, unit, where, damaged)
-    if kind in GEOJSON:
+        return open_parquet(path, domain, unit, input_name, damaged_message)
+    if extension in ALL_GEOJSON_EXTENSIONS:
         from veilmap.engines.geojson import open_geojson
 
-        return open_geojson(path, domain, unit, where, damaged)
+        return open_geojson(path, domain, unit, input_name, damaged_message)
     from veilmap.engines.gdal_layers import open_layer
 
-    if kind == ".shp":
-        damaged = f"{damaged} A Shapefile needs its .shx and .dbf beside it."
-    return open_layer(path, domain, unit, where, damaged)
+    if extension == ".shp":
+        damaged_message = f"{damaged_message} A Shapefile needs its .shx and .dbf files in the same folder."
+    return open_layer(path, domain, unit, input_name, damaged_message)
 
 
 def _must_be_readable(path: str) -> None:
     if os.path.isdir(path):
-        raise UnreadableInput(f"Points come from files, and {path!r} is a folder: give the list of its files.")
+        raise UnreadableInput(f"{path!r} is a folder. Give the list of its files instead.")
     if not os.path.exists(path):
-        raise UnreadableInput(f"There is no file {path!r}: check its name and folder.")
+        raise UnreadableInput(f"There is no file {path!r}. Check its name and folder.")
     if not os.path.isfile(path):
-        raise UnreadableInput(f"Points come from regular files, and {path!r} is none: write them to a file first.")
+        raise UnreadableInput(
+            f"{path!r} is not a regular file (pipes and devices are not supported). Write the points to a file first."
+        )
     if not os.access(path, os.R_OK):
-        raise UnreadableInput(f"The file {path!r} may not be read by this user: ask for permission to read it.")
+        raise UnreadableInput(f"You do not have permission to read the file {path!r}. Ask its owner for it.")
     if os.path.getsize(path) == 0:
-        raise UnreadableInput(f"The file {path!r} is empty, not even a header is there: export it anew.")
+        raise UnreadableInput(f"The file {path!r} is empty: it does not even have a header. Export it again.")
 
 
-def _kind(path: str) -> str:
-    """The ending of a file's name: the owner's word for how to read it. What is in the file has no say."""
-    for ending in sorted(KNOWN, key=len, reverse=True):
-        if path.lower().endswith(ending):
-            return ending
-    ending = os.path.splitext(path)[1] or "none"
+def _extension(path: str) -> str:
+    """Return the extension of a file name. It alone decides how the file is read; the content does not."""
+    for extension in sorted(KNOWN_EXTENSIONS, key=len, reverse=True):
+        if path.lower().endswith(extension):
+            return extension
+    extension = os.path.splitext(path)[1] or "none"
     raise UnreadableInput(
-        f"The ending of a file's name says how to read it, and that of {path!r} is not known ({ending}): "
-        f"rename it to one of {', '.join(KNOWN)}."
+        f"The extension of a file name decides how the file is read, and that of {path!r} is not known ({extension}). "
+        f"Rename the file to one of {', '.join(KNOWN_EXTENSIONS)}."
     )

@@ -1,4 +1,4 @@
-"""Points in GeoPackages, Shapefiles and FlatGeobuf files, which GDAL reads in a process of its own."""
+"""Points in GeoPackages, Shapefiles and FlatGeobuf files, which GDAL reads in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from veilmap.engines.geometry import crs_label, find_geometry
 from veilmap.engines.redaction import guard, guard_each
 from veilmap.errors import UnreadableInput
 from veilmap.geofiles.gdal_layers import driver_of
-from veilmap.geofiles.process import about_of, reading
+from veilmap.geofiles.process import metadata_of, reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class LayerSource:
     layer: str
     layout: Layout
     read_geometry: bool
-    damaged: str
+    damaged_message: str
 
     @property
     def id_type(self) -> Any:
@@ -39,27 +39,29 @@ class LayerSource:
             "columns": self.layout.needed,
             "geometry": self.read_geometry,
         }
-        with reading("rows", options, self.damaged, [driver_of(self.path)]) as batches:
-            for batch in guard_each(batches, self.damaged):
-                guard(partial(batch.validate, full=True), self.damaged)  # columns of different lengths would mix rows
+        with reading("rows", options, self.damaged_message, [driver_of(self.path)]) as batches:
+            for batch in guard_each(batches, self.damaged_message):
+                # Columns of different lengths would mix up rows.
+                guard(partial(batch.validate, full=True), self.damaged_message)
                 yield 0.0, self.layout.batch(batch)
         yield 1.0, lambda: ()
 
 
-def open_layer(path: str, domain: Domain, unit: str | None, where: str, damaged: str) -> LayerSource:
-    path = os.path.abspath(path)  # GDAL takes names of other forms for addresses
-    with reading("describe", {"path": path}, damaged, [driver_of(path)]) as batches:
+def open_layer(path: str, domain: Domain, unit: str | None, input_name: str, damaged_message: str) -> LayerSource:
+    path = os.path.abspath(path)  # GDAL interprets some other names as addresses
+    with reading("describe", {"path": path}, damaged_message, [driver_of(path)]) as batches:
         schema = batches.schema
-    about = about_of(schema)
-    if len(names := about["layers"]) != 1:
+    metadata = metadata_of(schema)
+    if len(names := metadata["layers"]) != 1:
         raise UnreadableInput(
-            f"{where} must have one layer, or only one of points, got {', '.join(names) or 'none'}: "
-            "save the layer you mean in a file of its own."
+            f"{input_name} must have one layer, or only one layer of points, got {', '.join(names) or 'none'}. "
+            "Save the layer you mean as a separate file."
         )
     geometry = find_geometry(schema)
     if geometry:
-        declared = about["geometry_type"]
+        declared = metadata["geometry_type"]
         kinds = () if declared in (None, "Unknown") else (declared,)
-        geometry = replace(geometry, crs=crs_label(about["crs"]), kinds=kinds)
-    layout = lay_out(domain, where, schema, geometry, unit)
-    return LayerSource(path, names[0], layout, geometry is not None and geometry.column in layout.needed, damaged)
+        geometry = replace(geometry, crs=crs_label(metadata["crs"]), kinds=kinds)
+    layout = lay_out(domain, input_name, schema, geometry, unit)
+    read_geometry = geometry is not None and geometry.column in layout.needed
+    return LayerSource(path, names[0], layout, read_geometry, damaged_message)

@@ -1,11 +1,11 @@
-"""Points in geometry columns: where they are, in which reference system, and their coordinates."""
+"""Geometry columns of points: their place in a table, their reference system and their coordinates."""
 
 from __future__ import annotations
 
 import decimal
 import json
 import math
-import numbers as numbers_abc
+import numbers
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput
 from veilmap.kernels.parsing import read_points
 
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-"""How a text spells a number: with a point, and without units."""
+DECIMAL_NUMBER_PATTERN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""A number in text: with a decimal point, and without units."""
 
-USUAL_NAMES = ("geometry", "geom", "wkb_geometry", "the_geom", "wkb")
-"""What people call a geometry column, where nothing else says that it is one."""
+USUAL_GEOMETRY_NAMES = ("geometry", "geom", "wkb_geometry", "the_geom", "wkb")
+"""Names by which a geometry column is recognised if no metadata declares one."""
 
 LON_LAT = "OGC:CRS84"
-SAME_SYSTEM = {"EPSG:4326": LON_LAT, "CRS84": LON_LAT}
-"""Files of points keep x before y, so that these differ in name only."""
+CRS_ALIASES = {"EPSG:4326": LON_LAT, "CRS84": LON_LAT}
+"""These differ in name only, since files of points store x before y."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,82 +36,85 @@ class Geometry:
     """A geometry column as its schema declares it."""
 
     column: str
-    crs: str | None  # AUTHORITY:CODE, None where it is not known
-    kinds: tuple[str, ...]  # empty where anything is allowed
+    crs: str | None  # AUTHORITY:CODE, None if it is not known
+    kinds: tuple[str, ...]  # empty if any kind is allowed
 
 
 def find_geometry(schema: pa.Schema) -> Geometry | None:
-    """The geometry column of a table: by GeoParquet's metadata, else GeoArrow's, else by its name."""
+    """Return the geometry column of a table: by GeoParquet metadata, else by GeoArrow metadata, else by its name."""
     try:
         geo = json.loads((schema.metadata or {})[b"geo"])
-        column, about = geo["primary_column"], geo["columns"][geo["primary_column"]]
+        column, declared = geo["primary_column"], geo["columns"][geo["primary_column"]]
         if column in schema.names:
-            crs = crs_label(about["crs"]) if "crs" in about else LON_LAT
-            kinds = about.get("geometry_types") if about["encoding"] in ("WKB", "point") else [about["encoding"]]
+            crs = crs_label(declared["crs"]) if "crs" in declared else LON_LAT
+            encoding = declared["encoding"]
+            kinds = declared.get("geometry_types") if encoding in ("WKB", "point") else [encoding]
             return Geometry(column, crs, tuple(map(str, kinds or ())))
     except (LookupError, TypeError, ValueError, RecursionError):
         pass  # no metadata, or none that can be understood
-    declared = [(field.name, *_extension(field)) for field in schema]
-    for column, extension, about in declared:
+    extensions = [(field.name, *_extension_type(field)) for field in schema]
+    for column, extension, metadata in extensions:
         if extension.startswith(("geoarrow.", "ogc.")):
             kinds = {"wkb": (), "point": ("Point",)}.get(extension.partition(".")[2], (extension,))
-            return Geometry(column, crs_label(about.get("crs")), kinds)
-    for column in USUAL_NAMES:
+            return Geometry(column, crs_label(metadata.get("crs")), kinds)
+    for column in USUAL_GEOMETRY_NAMES:
         if schema.names.count(column) == 1 and _holds_points(schema.field(column).type):
             return Geometry(column, None, ())
     return None
 
 
-def must_be_points(geometry: Geometry, schema: pa.Schema, domain: Domain, where: str) -> None:
-    """Refuse a column that declares something else than points, or another reference system."""
+def must_be_points(geometry: Geometry, schema: pa.Schema, domain: Domain, input_name: str) -> None:
+    """Raise an error if a column declares another kind of geometry than points, or another reference system."""
     if geometry.kinds and not any(kind.removeprefix("2.5D ").split()[:1] == ["Point"] for kind in geometry.kinds):
         raise UnreadableInput(
-            f"{where} must hold points, but its geometry column {geometry.column!r} is declared "
-            f"{' or '.join(geometry.kinds)}: make one point of each row first, such as its centroid."
+            f"{input_name} must hold points, but its geometry column {geometry.column!r} is declared as "
+            f"{' or '.join(geometry.kinds)}. Convert each geometry to a point first, for example to its centroid."
         )
     if not _holds_points(kind := schema.field(geometry.column).type):
         raise UnreadableInput(
-            f"The geometry column {geometry.column!r} of {_inside(where)} must be WKB or GeoArrow points, "
-            f"got {kind}: convert it, or add the columns {' and '.join(domain.names[:2])}."
+            f"The geometry column {geometry.column!r} of {_inside_sentence(input_name)} must be WKB or GeoArrow "
+            f"points, got {kind}. Convert it, or add the columns {' and '.join(domain.names[:2])}."
         )
-    must_have_crs(geometry, domain, where)
+    must_have_crs(geometry, domain, input_name)
 
 
-def must_have_crs(geometry: Geometry, domain: Domain, where: str) -> None:
-    """Refuse a reference system that is known to be another than the domain's."""
+def must_have_crs(geometry: Geometry, domain: Domain, input_name: str) -> None:
+    """Raise an error if the reference system is known and differs from the domain's."""
     wanted = crs_label(domain.crs)
     if wanted and geometry.crs and wanted != geometry.crs:
         raise BadInput(
-            f"The points of {_inside(where)} are in {geometry.crs} and the domain is in {domain.crs}: "
-            f"reproject the points to {domain.crs}, or give the domain in {geometry.crs}."
+            f"The points of {_inside_sentence(input_name)} are in {geometry.crs} but the domain is in {domain.crs}. "
+            f"Reproject the points to {domain.crs}, or give the domain in {geometry.crs}."
         )
 
 
 def crs_label(crs: object) -> str | None:
-    """AUTHORITY:CODE from a PROJJSON or a string, None if it does not say."""
+    """Return AUTHORITY:CODE from a PROJJSON object or a string, None if it has no such label."""
     if isinstance(crs, str) and crs.lstrip().startswith("{"):
-        crs = _json(crs)
+        crs = _json_object(crs)
     if isinstance(crs, Mapping):
-        about = crs.get("id")
-        crs = f"{about.get('authority')}:{about.get('code')}" if isinstance(about, Mapping) else None
+        authority_code = crs.get("id")
+        crs = None
+        if isinstance(authority_code, Mapping):
+            crs = f"{authority_code.get('authority')}:{authority_code.get('code')}"
     if not isinstance(crs, str):
         return None
-    found = re.fullmatch(r"(?:urn:ogc:def:crs:)?(\w+):(?:[\d.]*:)?(\w+)|(CRS84)", crs.strip(), re.IGNORECASE)
-    if not found:
+    match = re.fullmatch(r"(?:urn:ogc:def:crs:)?(\w+):(?:[\d.]*:)?(\w+)|(CRS84)", crs.strip(), re.IGNORECASE)
+    if not match:
         return None
-    label = (found[3] or f"{found[1]}:{found[2]}").upper()
-    return SAME_SYSTEM.get(label, label)
+    label = (match[3] or f"{match[1]}:{match[2]}").upper()
+    return CRS_ALIASES.get(label, label)
 
 
 def coordinates(column: pa.Array | pa.ChunkedArray) -> tuple[Floats, Floats]:
-    """x and y of WKB or GeoArrow points; NaN for whatever is null, empty or not a point."""
-    kind = _storage(column.type)
+    """Return x and y of WKB or GeoArrow points, NaN for a geometry that is null, empty or not a point."""
+    kind = _storage_type(column.type)
     if kind != column.type:
         column = column.cast(kind)
     if pa.types.is_struct(kind):
-        return numbers(pc.struct_field(column, "x")), numbers(pc.struct_field(column, "y"))
+        return column_to_floats(pc.struct_field(column, "x")), column_to_floats(pc.struct_field(column, "y"))
     if pa.types.is_fixed_size_list(kind):
-        return numbers(pc.list_element(column, 0)), numbers(pc.list_element(column, 1))
+        return column_to_floats(pc.list_element(column, 0)), column_to_floats(pc.list_element(column, 1))
     column = column.cast(pa.large_binary())
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     x, y = np.full(len(array), np.nan), np.full(len(array), np.nan)
@@ -124,20 +127,20 @@ def coordinates(column: pa.Array | pa.ChunkedArray) -> tuple[Floats, Floats]:
     return x, y
 
 
-def numbers(column: pa.Array | pa.ChunkedArray) -> Floats:
-    """A column as 64-bit floats, NaN where it is null. What a cell becomes does not depend on other cells."""
-    if pa.types.is_decimal(column.type):  # Arrow's own cast rounds by the column's scale, which any one row may set
+def column_to_floats(column: pa.Array | pa.ChunkedArray) -> Floats:
+    """Return a column as 64-bit floats, NaN for null. The result for a cell depends on that cell only."""
+    if pa.types.is_decimal(column.type):  # Arrow's own cast rounds by the column's scale, which a single row may set
         column = column.cast(pa.string())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return values
 
 
 def number_of(value: object) -> float:
-    """A number, or the number that a text spells; NaN for anything else."""
+    """Return a number, or the number that a text spells, as a float; NaN for any other value."""
     if isinstance(value, str):
         value = value.strip()
-        return float(value) if re.match(NUMBER, value) else math.nan
-    if isinstance(value, bool) or not isinstance(value, numbers_abc.Real | decimal.Decimal):
+        return float(value) if re.match(DECIMAL_NUMBER_PATTERN, value) else math.nan
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | decimal.Decimal):
         return math.nan
     try:
         return float(value)
@@ -146,7 +149,7 @@ def number_of(value: object) -> float:
 
 
 def _holds_points(kind: pa.DataType) -> bool:
-    kind, is_a = _storage(kind), pa.types
+    kind, is_a = _storage_type(kind), pa.types
     if is_a.is_struct(kind):
         return {"x", "y"} <= {kind.field(i).name for i in range(kind.num_fields)}
     if is_a.is_fixed_size_list(kind):
@@ -154,19 +157,20 @@ def _holds_points(kind: pa.DataType) -> bool:
     return bool(is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_binary_view(kind))
 
 
-def _storage(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _extension(field: pa.Field) -> tuple[str, Mapping[str, Any]]:
-    """The name and the metadata of a field's extension type, whether or not pyarrow knows that type."""
+def _extension_type(field: pa.Field) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and metadata of a field's extension type, even of a type that is unknown to pyarrow."""
     if isinstance(field.type, pa.ExtensionType):
-        return field.type.extension_name, _json(field.type.__arrow_ext_serialize__())
-    said = field.metadata or {}
-    return said.get(b"ARROW:extension:name", b"").decode(), _json(said.get(b"ARROW:extension:metadata", b""))
+        return field.type.extension_name, _json_object(field.type.__arrow_ext_serialize__())
+    metadata = field.metadata or {}
+    name = metadata.get(b"ARROW:extension:name", b"").decode()
+    return name, _json_object(metadata.get(b"ARROW:extension:metadata", b""))
 
 
-def _json(text: str | bytes) -> Mapping[str, Any]:
+def _json_object(text: str | bytes) -> Mapping[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -174,5 +178,5 @@ def _json(text: str | bytes) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _inside(where: str) -> str:
-    return where[0].lower() + where[1:]
+def _inside_sentence(input_name: str) -> str:
+    return input_name[0].lower() + input_name[1:]

@@ -1,4 +1,4 @@
-"""What other libraries say about the data stays here: they quote cells."""
+"""Replace the messages of other libraries, which may quote values of the data."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from veilmap.errors import UnreadableInput, VeilmapError
 T = TypeVar("T")
 
 
-def guard(read: Callable[[], T], sentence: str) -> T:
-    """What ``read`` returns; or, if it fails, the sentence and nothing of what went wrong inside."""
+def guard(read: Callable[[], T], message: str) -> T:
+    """Return what ``read`` returns. If it fails, raise an error with this message and without the original error."""
     try:
         return read()
     except (VeilmapError, MemoryError):
         raise
-    except Exception:  # noqa: S110 - whatever it is, it may quote a cell
+    except Exception:  # noqa: S110 - any message may quote a value
         pass
-    # Raised outside the handler: not even __context__ remembers.
-    raise UnreadableInput(sentence)
+    # Raised outside the handler, so that __context__ does not keep the original error.
+    raise UnreadableInput(message)
 
 
-def guard_each(items: Iterator[T], sentence: str) -> Iterator[T]:
-    """The items of an iterator that reads as it goes, guarded."""
-    while (item := guard(lambda: next(items, None), sentence)) is not None:
+def guard_each(items: Iterator[T], message: str) -> Iterator[T]:
+    """Yield the items of an iterator that reads as it goes, with each step guarded."""
+    while (item := guard(lambda: next(items, None), message)) is not None:
         yield item
 
 
 @contextlib.contextmanager
 def no_warnings() -> Iterator[None]:
-    """GDAL's warnings quote cells too, and pyogrio hands them on."""
+    """Suppress warnings: those of GDAL, which pyogrio passes on, quote values."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,7 +1,7 @@
-"""Rows that are too many for memory, kept on disk while a release is made.
+"""Rows that do not fit in memory, kept on disk while a release is made.
 
-They lie in a temporary file without a name, as cells, and encrypted: the key is in memory alone, so that nobody can
-read what is left on the disk.
+Their cells are stored encrypted in a temporary file without a name. The key exists only in memory, so data that remains
+on the disk cannot be read.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from veilmap.arrays import SmallInts
 from veilmap.domain import Domain
-from veilmap.engines.batches import MOST_THREADS, LocalEngine, Piece, Share, Worker, joined, work_through
-from veilmap.engines.tally import Cells, cells_of, only
+from veilmap.engines.batches import MAX_THREADS, LocalEngine, Piece, Share, Worker, joined, work_through
+from veilmap.engines.tally import Cells, cells_of, select_rows
 from veilmap.errors import TooLarge
-from veilmap.memory import HELD_BYTES
+from veilmap.memory import MAX_CELL_BYTES_IN_MEMORY
 
 if TYPE_CHECKING:
-    from veilmap.engines import Held
+    from veilmap.engines import HeldRows
 
-ROWS_A_PIECE = 1 << 17
-"""At once in the memory of a thread, several times over."""
-BLOCK = 16  # bytes of the cipher
+ROWS_PER_PIECE = 1 << 17
+"""A thread has several copies of a piece in memory."""
+CIPHER_BLOCK_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Spilled(LocalEngine):
-    """The cells of rows in a file, piece by piece; asked as points of ``domain.of_cells()``."""
+    """The cells of rows in a file, in pieces; read as points of ``domain.of_cells()``."""
 
     axes: int
     file: IO[bytes] = field(repr=False)
     key: bytes = field(repr=False)
-    pieces: tuple[tuple[int, int], ...] = field(repr=False)  # where each begins, and its rows
+    pieces: tuple[tuple[int, int], ...] = field(repr=False)  # offset in the file and number of rows of each
     id_type: Any = None
 
     def shares(self) -> Iterator[Share]:
@@ -53,58 +53,58 @@ class Spilled(LocalEngine):
         yield Piece(list(cells.reshape(self.axes, rows)))
 
 
-def hold(domain: Domain, shares: Iterable[Share], progress: Callable[[float], None]) -> Held:
-    """The cells of all rows that are not dropped: in memory, or on disk if they are many."""
-    found: list[tuple[int, Cells]] = []
-    pieces: list[tuple[int, int, int]] = []  # in the file: of which share, where, how many rows
+def hold(domain: Domain, shares: Iterable[Share], progress: Callable[[float], None]) -> HeldRows:
+    """Return the cells of all rows that are not dropped, in memory, or on disk if they are too many for memory."""
+    in_memory: list[tuple[int, Cells]] = []
+    on_disk: list[tuple[int, int, int]] = []  # of each piece: the number of its share, its offset, its rows
     file: IO[bytes] | None = None
     key, size, end = os.urandom(32), 0, 0
 
     def start() -> Worker:
-        mine: list[tuple[int, Cells]] = []
+        own: list[tuple[int, Cells]] = []
 
-        def take(place: int, piece: Piece) -> bool:
-            mine.append((place, only(*cells_of(domain, piece.columns))))
+        def take(share_number: int, piece: Piece) -> bool:
+            own.append((share_number, select_rows(*cells_of(domain, piece.columns))))
             return True
 
         def give() -> None:
             nonlocal file, size, end
-            found.extend(mine)
-            size += sum(8 * len(cells) * len(cells[0]) for _, cells in mine)
-            mine.clear()
-            if size <= HELD_BYTES:
+            in_memory.extend(own)
+            size += sum(8 * len(cells) * len(cells[0]) for _, cells in own)
+            own.clear()
+            if size <= MAX_CELL_BYTES_IN_MEMORY:
                 return
             try:
-                file = file or tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as rows are asked
-                for place, cells in found:
-                    for first in range(0, len(cells[0]), ROWS_A_PIECE):
-                        some = np.array([axis[first : first + ROWS_A_PIECE] for axis in cells], np.int32)
-                        pieces.append((place, end, some.shape[1]))
-                        end += _write(file, key, end, some)
+                file = file or tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as rows are counted
+                for share_number, cells in in_memory:
+                    for first in range(0, len(cells[0]), ROWS_PER_PIECE):
+                        piece = np.array([axis[first : first + ROWS_PER_PIECE] for axis in cells], np.int32)
+                        on_disk.append((share_number, end, piece.shape[1]))
+                        end += _write(file, key, end, piece)
             except OSError:
                 raise TooLarge(
-                    f"There is no room in the folder {tempfile.gettempdir()!r} for rows that do not fit in memory: "
-                    "set TMPDIR to a folder on a larger disk."
+                    f"The folder {tempfile.gettempdir()!r} has no room for rows that do not fit in memory. "
+                    "Set TMPDIR to a folder on a larger disk."
                 ) from None
-            found.clear()
+            in_memory.clear()
 
         return take, give
 
-    work_through(shares, start, MOST_THREADS, progress)
+    work_through(shares, start, MAX_THREADS, progress)
     if file is not None:
-        pa.default_memory_pool().release_unused()  # what was read with is not needed again
-        pieces.sort()
-        spilled = Spilled(domain.dimensions, file, key, tuple((at, rows) for _, at, rows in pieces))
+        pa.default_memory_pool().release_unused()  # the buffers of the readers are not needed again
+        on_disk.sort()
+        spilled = Spilled(domain.dimensions, file, key, tuple((offset, rows) for _, offset, rows in on_disk))
         finalize(spilled, file.close)
         return spilled, domain.of_cells()
-    found.sort(key=lambda piece: piece[0])  # stable: pieces of one share are in order already
-    return joined((cells for _, cells in found), domain.dimensions)
+    in_memory.sort(key=lambda piece: piece[0])  # stable: pieces of one share are in order already
+    return joined((cells for _, cells in in_memory), domain.dimensions)
 
 
 def _write(file: IO[bytes], key: bytes, start: int, cells: SmallInts) -> int:
-    """Bytes written, in whole blocks of the cipher: so no block's number is used twice."""
+    """Write cells and return the number of bytes: whole cipher blocks, so that no block number is used twice."""
     data = cells.tobytes()
-    data += bytes(-len(data) % BLOCK)
+    data += bytes(-len(data) % CIPHER_BLOCK_BYTES)
     file.seek(start)
     file.write(_cipher(key, start).encryptor().update(data))
     file.flush()
@@ -112,4 +112,4 @@ def _write(file: IO[bytes], key: bytes, start: int, cells: SmallInts) -> int:
 
 
 def _cipher(key: bytes, start: int) -> Cipher[Any]:
-    return Cipher(algorithms.AES(key), modes.CTR((start // BLOCK).to_bytes(BLOCK, "big")))
+    return Cipher(algorithms.AES(key), modes.CTR((start // CIPHER_BLOCK_BYTES).to_bytes(CIPHER_BLOCK_BYTES, "big")))

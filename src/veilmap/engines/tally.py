@@ -1,7 +1,7 @@
-"""Questions that rows are asked: how many lie in each place. Proof: proofs/counting.md.
+"""Counting questions: the number of rows in each of many counters. Proof: proofs/counting.md.
 
-The place of a row follows from its own cells and from public numbers. So rows may be asked anywhere, in any order,
-and what they say is added up.
+The counter of a row follows from its own cells and from public numbers. So rows may be counted on any machine and in
+any order, and the counts are added.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from veilmap.kernels.hilbert import hilbert_keys
 from veilmap.trees import Parts, RegularTree, Tree, product
 
 Columns: TypeAlias = Sequence[NDArray[np.generic]]
-"""One numeric array an axis, all of one length; NaN where there is no value."""
+"""One numeric array per axis, all of one length; NaN for a missing value."""
 Cells: TypeAlias = tuple[Ints, ...]
-"""The cells of rows, one array an axis."""
+"""The cells of rows, one array per axis."""
 
-ROWS_AT_ONCE = 1 << 16  # a chunk's indices stay in the cache between the axes
+ROWS_PER_CHUNK = 1 << 16  # the indices of a chunk stay in the cache from axis to axis
 
 
 class Step(Protocol):
-    """From one level of a tree to the next."""
+    """A step from one level of a tree to the next."""
 
     def follow(self, cells: Cells, node: Ints) -> None:
-        """In place: each row goes from its node to the child that it lies in."""
+        """Replace the node of each row, in place, by the child in which the row lies."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """From anywhere to the leaves of a regular tree, by the rule of ``add_axis``."""
+    """The step from any node to the leaves of a regular tree, by the rule of ``add_axis``."""
 
     tree: RegularTree
     bits: int
@@ -62,7 +62,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """Follow ``Tree.cut`` to the tree that it made."""
+    """The step to the children that ``Tree.cut`` made."""
 
     axis: int
     at: Ints
@@ -75,7 +75,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Follow ``Tree.split`` to the tree that it made; ``boxes`` are those of ``packed``."""
+    """The step to the children that ``Tree.split`` made; ``boxes`` come from ``pack_node_boxes``."""
 
     boxes: Ints
     first: int
@@ -85,7 +85,7 @@ class Split:
 
 
 class Count(Protocol):
-    """What is counted of rows that have come to their nodes."""
+    """What is counted after rows have reached their nodes."""
 
     @property
     def size(self) -> int: ...
@@ -95,7 +95,7 @@ class Count(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """How many rows each node has that no child of it has."""
+    """The number of rows at each node that are in none of its children."""
 
     size: int
 
@@ -105,7 +105,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxParts:
-    """How many rows lie in each part of boxes, box after box."""
+    """The number of rows in each part of boxes, box after box."""
 
     boxes: Ints
     first: int
@@ -117,7 +117,7 @@ class BoxParts:
 
 @dataclass(frozen=True, slots=True)
 class Grids:
-    """How many rows lie in each box of grids over the domain, grid after grid."""
+    """The number of rows in each box of several grids over the domain, grid after grid."""
 
     parts: tuple[Parts, ...]
     bits: int
@@ -131,34 +131,34 @@ class Grids:
         return sum(self.sizes)
 
     def tally(self, cells: Cells, node: Ints, counts: NDArray[Any]) -> None:
-        each = np.split(counts, np.cumsum(self.sizes)[:-1])
+        counts_by_grid = np.split(counts, np.cumsum(self.sizes)[:-1])
 
-        def one(parts: Parts, mine: NDArray[Any]) -> None:
-            tally_grid(cells, np.array(parts), self.bits, mine)
+        def tally_one(parts: Parts, grid_counts: NDArray[Any]) -> None:
+            tally_grid(cells, np.array(parts), self.bits, grid_counts)
 
-        if len(cells[0]) <= ROWS_AT_ONCE:
-            list(map(one, self.parts, each))
+        if len(cells[0]) <= ROWS_PER_CHUNK:
+            list(map(tally_one, self.parts, counts_by_grid))
         else:
             with ThreadPoolExecutor(2) as pool:
-                list(pool.map(one, self.parts, each))
+                list(pool.map(tally_one, self.parts, counts_by_grid))
 
 
 class Question(Protocol):
-    """Asked of rows as they come."""
+    """A set of counters, each row of a data set belonging to at most one of them."""
 
     @property
     def size(self) -> int:
-        """How many places there are."""
+        """The number of counters."""
         ...
 
     def add(self, domain: Domain, columns: Columns, counts: NDArray[Any]) -> None:
-        """Add 1 to the count of each row's place. Rows with a NaN, infinite or outside value have none."""
+        """Add 1 to the counter of each row. Rows with a NaN, infinite or outside value belong to no counter."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How many rows lie in each box of one grid over the domain, row-major: asked of rows before they have cells."""
+    """The number of rows in each box of one grid over the domain, row-major. It needs coordinates, not cells."""
 
     parts: Parts
 
@@ -167,28 +167,28 @@ class Grid:
         return math.prod(self.parts)
 
     def add(self, domain: Domain, columns: Columns, counts: NDArray[Any]) -> None:
-        for some in _chunks(columns):
-            index = np.zeros(len(some[0]), np.int32)
+        for chunk in _chunks(columns):
+            index = np.zeros(len(chunk[0]), np.int32)
             for a, axis in enumerate(domain.axes):
-                add_axis(floats(some[a]), axis.lo, axis.hi, domain.scale(a), domain.bits, self.parts[a], index)
+                add_axis(floats(chunk[a]), axis.lo, axis.hi, domain.scale(a), domain.bits, self.parts[a], index)
             tally(index, counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """Rows go down a tree, step by step, and are counted there."""
+    """A question about nodes of a tree: rows descend it step by step and are counted where they end."""
 
     steps: tuple[Step, ...]
     count: Count
-    order: int | None  # of the curve, when the tree is one of keys along it
+    order: int | None  # of the Hilbert curve, if the tree splits ranges of keys along it
 
     @property
     def size(self) -> int:
         return self.count.size
 
     def add(self, domain: Domain, columns: Columns, counts: NDArray[Any]) -> None:
-        for some in _chunks(columns):
-            cells = only(*cells_of(domain, some))
+        for chunk in _chunks(columns):
+            cells = select_rows(*cells_of(domain, chunk))
             if self.order is not None:
                 cells = (keys_along(cells, self.order, domain.bits),)
             node = np.zeros(len(cells[0]), np.int64)
@@ -198,49 +198,49 @@ class Walk:
 
 
 def _chunks(columns: Columns) -> list[Columns]:
-    return [[c[k : k + ROWS_AT_ONCE] for c in columns] for k in range(0, len(columns[0]), ROWS_AT_ONCE)]
+    return [[c[k : k + ROWS_PER_CHUNK] for c in columns] for k in range(0, len(columns[0]), ROWS_PER_CHUNK)]
 
 
 def cells_of(domain: Domain, columns: Columns) -> tuple[Cells, Flags]:
-    """The cells of rows, and which of these have one on every axis; the others are dropped."""
+    """Return the cells of rows, and a flag per row: whether it has a cell on every axis. Other rows are dropped."""
     cells = tuple(np.empty(len(column), np.int64) for column in columns)
     for a, axis in enumerate(domain.axes):
         find_cells(floats(columns[a]), axis.lo, axis.hi, domain.scale(a), domain.bits, cells[a])
     return cells, np.logical_and.reduce([axis >= 0 for axis in cells])
 
 
-def only(cells: Cells, kept: Flags) -> Cells:
+def select_rows(cells: Cells, kept: Flags) -> Cells:
     return cells if kept.all() else tuple(axis[kept] for axis in cells)
 
 
 def keys_along(cells: Cells, order: int, bits: int) -> Ints:
-    """Where rows lie on a Hilbert curve of an order."""
+    """Return the keys of rows along a Hilbert curve of the given order."""
     keys = np.empty(len(cells[0]), np.int64)
     hilbert_keys(np.stack(cells) >> (bits - order), order, keys)
     return keys
 
 
 def floats(column: NDArray[np.generic]) -> Floats:
-    with np.errstate(all="ignore"):  # numpy would warn of odd values
+    with np.errstate(all="ignore"):  # numpy would warn about NaN and infinite values
         return np.ascontiguousarray(column, dtype=np.float64)
 
 
-def packed(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
-    """Boxes of nodes, as ``part_of`` takes them."""
+def pack_node_boxes(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
+    """Return the boxes of nodes in the form that ``part_of`` takes."""
     boxes = np.empty((len(parts), 2 + 3 * parts.shape[1]), np.int64)
     pack_boxes(tree.lo[nodes], tree.hi[nodes], parts, start, boxes)
     return boxes
 
 
 def split_step(grown: Tree, parts: Ints) -> Split:
-    """To the tree that ``Tree.split`` has grown with these parts."""
+    """Return the step to the newest level of a tree that ``Tree.split`` has grown with these parts."""
     above = grown.level(grown.height - 1)
-    return Split(packed(grown, above, parts, grown.first_child[above]), above.start)
+    return Split(pack_node_boxes(grown, above, parts, grown.first_child[above]), above.start)
 
 
 def parts_of(tree: Tree, side: Ints) -> BoxParts:
-    """The ``side`` parts an axis of each newest box."""
+    """Return the count of parts of the frontier: each box is cut into its ``side`` parts per axis."""
     newest = tree.level(tree.height)
     parts = np.tile(side[:, None], (1, tree.lo.shape[1]))
     size = product(parts)
-    return BoxParts(packed(tree, newest, parts, np.cumsum(size) - size), newest.start, int(size.sum()))
+    return BoxParts(pack_node_boxes(tree, newest, parts, np.cumsum(size) - size), newest.start, int(size.sum()))

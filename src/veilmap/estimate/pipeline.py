@@ -18,7 +18,7 @@ from veilmap.estimate.shrink import shrink
 from veilmap.estimate.slopes import slopes
 from veilmap.estimate.unevenness import Learned, unevenness
 from veilmap.kernels import tree_sweeps
-from veilmap.memory import give_back
+from veilmap.memory import return_unused_memory
 from veilmap.method.method import Method, Noise, PostProcessing
 from veilmap.vault import NoisyTree
 
@@ -36,7 +36,7 @@ def estimate(noisy: NoisyTree, method: Method, unevenness_soon: bool = False) ->
     if not unevenness_soon:
         return _estimate(noisy, method, None)
     if noisy.tree.size > LARGE_TREE_NODES:
-        give_back()  # memory that growing the tree has left behind
+        return_unused_memory()  # growing the tree has left some behind
         return _estimate(noisy, method, None)
     with ThreadPoolExecutor(1) as other:
         return _estimate(noisy, method, other)

@@ -1,1 +1,1 @@
-"""Files written whole or not at all, CSV cells that no spreadsheet runs, and limits on Parquet files."""
+"""Atomic writes, CSV cells that no spreadsheet runs as formulas, and limits on Parquet files."""

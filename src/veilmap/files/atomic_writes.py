@@ -1,7 +1,8 @@
-"""Write a file whole or not at all: a process that is killed leaves nothing behind that looks like a result.
+"""Write files atomically: a process that is killed leaves no incomplete file that looks like a result.
 
-Where the system can, such a file has no name, and is gone with its process. Where it needs a name, it is in a hidden
-folder that its process holds a lock on: the next one to write there removes folders that nobody holds.
+If the system supports files without a name, the file gets its name only when it is complete, and disappears if its
+process is killed before. Otherwise it is written in a hidden folder that its process locks. The next process that
+writes to the same place removes hidden folders without a lock.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from pathlib import Path
 
 from veilmap.errors import BadInput, VeilmapError
 
-FOLDER = re.compile(r"\.veilmap-[0-9a-f]{32}\.tmp")
-LOCKS = find_spec("fcntl") is not None  # not on Windows: there, nobody can tell which process is dead, and folders stay
-UNABLE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # of file systems and old kernels without unnamed files
+HIDDEN_FOLDER_NAME = re.compile(r"\.veilmap-[0-9a-f]{32}\.tmp")
+HAS_FILE_LOCKS = find_spec("fcntl") is not None  # not on Windows, where folders of killed processes remain
+NO_UNNAMED_FILE_ERRORS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # from file systems and old kernels
 
 
 def write_atomically(
     path: str | os.PathLike[str], data: bytes | bytearray, overwrite: bool = True, mode: int = 0o666
 ) -> None:
-    """Write a file and put it in its place: a reader sees the old file, the new one, or none.
+    """Write a file atomically: a reader sees the old file, the new one, or none.
 
-    A process that is killed on the way leaves nothing behind, where the system has files without a name. To replace a
-    file, the new one needs a name for a moment: if it is left behind then, the next file that is written there
-    removes it.
+    If the system supports files without a name, a process that is killed leaves no file behind, with one exception: to
+    replace a file, the new one needs a temporary name for a moment. If it is left behind then, the next write to that
+    folder removes it.
     """
     place = Path(path)
     with _one_sentence(path):
@@ -50,7 +51,7 @@ def write_atomically(
             except FileExistsError:
                 if not overwrite:
                     raise
-            except OSError:  # a system may have files without a name, and no way to give them one
+            except OSError:  # a system may support files without a name, but not naming them later
                 pass
             with staged_file(path, overwrite) as written:
                 try:
@@ -66,7 +67,7 @@ def _write_named(place: Path, data: bytes | bytearray, mode: int) -> None:
 
 @contextlib.contextmanager
 def staged_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
-    """Where a file of this name is written, in a folder of its own: moved to its place once it is whole."""
+    """Return a context manager with a path in a hidden folder. A file written there is moved to ``path`` at the end."""
     place = Path(path)
     with _one_sentence(path):
         remove_leftovers(place.parent)
@@ -78,45 +79,45 @@ def staged_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterato
             if overwrite:
                 os.replace(written, place)
             else:
-                os.link(written, place)  # fails if another has put a file there in the meantime
+                os.link(written, place)  # fails if another process has created the file in the meantime
 
 
 @contextlib.contextmanager
 def _one_sentence(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say in one sentence why a file cannot be written."""
+    """Replace an error by one that says in one sentence why a file cannot be written."""
     try:
         yield
     except VeilmapError:
         raise
     except (OSError, ValueError) as error:
-        other = "not a name for a file" if isinstance(error, ValueError) else "writing failed"
-        why = getattr(error, "strerror", None) or other
+        other = "not a valid file name" if isinstance(error, ValueError) else "writing failed"
+        reason = getattr(error, "strerror", None) or other
         raise BadInput(
-            f"Cannot write {str(path)!r}: {why}. Choose a file in a folder that exists and is yours."
+            f"Cannot write {str(path)!r}: {reason}. Choose a file in an existing folder to which you may write."
         ) from None
 
 
 def unnamed_file(folder: Path, mode: int) -> int | None:
-    """Open a new file without a name, to be written; None where the system has no such files."""
+    """Open a new file without a name for writing; None if the system does not support such files."""
     if not hasattr(os, "O_TMPFILE") or not Path("/proc/self/fd").is_dir():
         return None
     try:
         return os.open(folder, os.O_TMPFILE | os.O_WRONLY, mode)
     except OSError as error:
-        if error.errno in UNABLE:
+        if error.errno in NO_UNNAMED_FILE_ERRORS:
             return None
         raise
 
 
 def give_name(file: int, place: Path) -> None:
-    """Give an unnamed file its name; FileExistsError if another file has it."""
-    # Without a folder to start from, Python would link the entry of /proc, and not what it stands for.
+    """Give an unnamed file its name. Raise FileExistsError if another file has that name."""
+    # Without src_dir_fd, Python would link the entry in /proc itself, not the file behind it.
     os.link(f"/proc/self/fd/{file}", place, src_dir_fd=file, follow_symlinks=True)
 
 
 @contextlib.contextmanager
 def hidden_folder(parent: Path) -> Iterator[Path]:
-    """Make a folder for one file that needs a name, and remove it with all that is still in it."""
+    """Create a hidden folder for one file, and remove it with its content at the end."""
     folder, lock = _make_folder(parent)
     try:
         yield folder
@@ -133,24 +134,24 @@ def _make_folder(parent: Path) -> tuple[Path, int | None]:
         lock = _lock(folder, wait=True)
         if folder.exists():
             return folder, lock
-        if lock is not None:  # another process took it for a leftover before it was locked
+        if lock is not None:  # another process removed the folder as a leftover before it was locked
             os.close(lock)
 
 
 def remove_leftovers(parent: Path) -> None:
     """Remove the hidden folders of processes that were killed."""
     names: list[str] = []
-    with contextlib.suppress(PermissionError):  # a folder may be for writing only
+    with contextlib.suppress(PermissionError):  # a folder may be writable but not readable
         names = os.listdir(parent)
     for name in names:
-        if FOLDER.fullmatch(name) and (lock := _lock(parent / name, wait=False)) is not None:
+        if HIDDEN_FOLDER_NAME.fullmatch(name) and (lock := _lock(parent / name, wait=False)) is not None:
             shutil.rmtree(parent / name, ignore_errors=True)
             os.close(lock)
 
 
 def _lock(folder: Path, wait: bool) -> int | None:
-    """Return what holds the lock on a folder until it is closed; None if another has it, or there are no locks here."""
-    if not LOCKS:
+    """Lock a folder and return the handle that holds the lock; None if it is locked already or locks do not exist."""
+    if not HAS_FILE_LOCKS:
         return None
     import fcntl
 

@@ -1,12 +1,14 @@
-"""Files of geometries, opened by their names: nothing in a file chooses how it is read, or another file.
+"""Files of geometries, opened by the extension of their names: the content of a file never chooses its parser.
 
-GeoJSON is split into records here. Whatever needs GDAL, and every file of zones, is read by another process, which has
-one driver and, for zones, limits of memory and time.
+GeoJSON is split into records here. Files that need GDAL, and all files of zones, are read by a separate process, in
+which GDAL has one driver and, for zones, memory and time are limited.
 """
 
-DRIVERS = {".gpkg": "GPKG", ".shp": "ESRI Shapefile", ".fgb": "FlatGeobuf"}
-"""Which of GDAL's drivers reads a file, by the ending of its name."""
+GDAL_DRIVERS = {".gpkg": "GPKG", ".shp": "ESRI Shapefile", ".fgb": "FlatGeobuf"}
+"""The GDAL driver that reads a file, by the extension of its name."""
 
-DOCUMENTS = (".geojson", ".json")
-LINES = (".geojsonl",)
-"""Names of GeoJSON: one FeatureCollection, and one record per line."""
+GEOJSON_EXTENSIONS = (".geojson", ".json")
+"""GeoJSON files with one FeatureCollection."""
+
+GEOJSON_LINES_EXTENSIONS = (".geojsonl",)
+"""GeoJSON files with one record per line."""

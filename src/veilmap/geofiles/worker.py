@@ -1,4 +1,4 @@
-"""The process that reads a file for another one: ``python -m veilmap.geofiles.worker TASK OPTIONS``."""
+"""The program that reads a file for another process: ``python -m veilmap.geofiles.worker TASK OPTIONS``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from veilmap.errors import VeilmapError
 from veilmap.geofiles import gdal_layers, zone_files
-from veilmap.geofiles.process import ABOUT, REFUSED
+from veilmap.geofiles.process import METADATA_KEY, REFUSAL_KEY
 from veilmap.geofiles.sandbox import confine
 
-TASKS: dict[str, Callable[..., gdal_layers.Result]] = {
+WORKER_TASKS: dict[str, Callable[..., gdal_layers.Result]] = {
     "describe": gdal_layers.describe,
     "rows": gdal_layers.rows,
     "zones": zone_files.zones,
@@ -24,27 +24,27 @@ TASKS: dict[str, Callable[..., gdal_layers.Result]] = {
 
 
 def main(task: str, options: str, out: Any) -> None:
-    chosen = json.loads(options)
-    if task == "zones":  # which anyone may have sent; rows are the owner's, and may be many
+    arguments = json.loads(options)
+    if task == "zones":  # zones may come from a stranger; rows are the owner's, and may be many
         zone_files.limit_resources()
-    confine(_files_of(chosen["path"]))
+    confine(_files_of(arguments["path"]))
     try:
-        schema, about, batches = TASKS[task](**chosen)
+        schema, metadata, batches = WORKER_TASKS[task](**arguments)
     except VeilmapError as error:
         kind = type(error).__name__
-        pa.ipc.new_stream(out, pa.schema([], {REFUSED: json.dumps([kind, str(error)])})).close()
+        pa.ipc.new_stream(out, pa.schema([], {REFUSAL_KEY: json.dumps([kind, str(error)])})).close()
         return
-    schema = schema.with_metadata({ABOUT: json.dumps(about)})
+    schema = schema.with_metadata({METADATA_KEY: json.dumps(metadata)})
     with pa.ipc.new_stream(out, schema) as stream:
         for batch in batches:
             stream.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 
 
 def _files_of(path: str) -> list[str]:
-    """A file and those that belong to it: the parts of a Shapefile, or SQLite's journals."""
-    journals = [path + ending for ending in ("-wal", "-shm", "-journal")]
-    endings = (".shx", ".dbf", ".prj", ".cpg")
-    parts = [os.path.splitext(path)[0] + written for one in endings for written in (one, one.upper())]
+    """Return a file and the files that belong to it: the parts of a Shapefile, or SQLite's journals."""
+    journals = [path + suffix for suffix in ("-wal", "-shm", "-journal")]
+    extensions = (".shx", ".dbf", ".prj", ".cpg")
+    parts = [os.path.splitext(path)[0] + cased for one in extensions for cased in (one, one.upper())]
     return [path, *journals, *parts]
 
 

@@ -1,4 +1,4 @@
-"""Read a file of zones that anyone may have sent. Runs in a process of its own, with limits of memory and time."""
+"""Read a file of zones from an untrusted source. Runs in a separate process with limited memory and time."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ import numpy as np
 import pyarrow as pa
 
 from veilmap.errors import BadInput, UnreadableInput, need
-from veilmap.geofiles import DOCUMENTS, DRIVERS, LINES
+from veilmap.geofiles import GDAL_DRIVERS, GEOJSON_EXTENSIONS, GEOJSON_LINES_EXTENSIONS
 from veilmap.geofiles.gdal_layers import Result, open_gdal
 
-PARQUET = (".parquet", ".geoparquet")
-ENDINGS = (*DRIVERS, *DOCUMENTS, *LINES, *PARQUET)
-MOST_MEMORY = 2 << 30  # bytes, beyond what Python and its libraries take
-MOST_SECONDS = 300  # of the processor
+PARQUET_EXTENSIONS = (".parquet", ".geoparquet")
+ZONE_EXTENSIONS = (*GDAL_DRIVERS, *GEOJSON_EXTENSIONS, *GEOJSON_LINES_EXTENSIONS, *PARQUET_EXTENSIONS)
+MAX_MEMORY_BYTES = 2 << 30  # in addition to what Python and its libraries need
+MAX_CPU_SECONDS = 300
 LON_LAT = "OGC:CRS84"
-AUTHORITY = re.compile(r"(?:urn:ogc:def:crs:)?(\w+):(?:[\d.]*:)?(\w+)", re.ASCII)
+AUTHORITY_CODE = re.compile(r"(?:urn:ogc:def:crs:)?(\w+):(?:[\d.]*:)?(\w+)", re.ASCII)
 
 Table = tuple[dict[str, pa.Array], Any, Any]
-"""The attributes of zones by name, their shapes, and their reference system as the file has it."""
+"""The attributes of zones by name, their shapes, and their reference system as the file declares it."""
+
+NO_SHAPES_MESSAGE = "{!r} has rows without shapes. Give a file with a polygon in each row."
 
 
 def zones(path: str, layer: str | None, make_valid: bool) -> Result:
-    """Read zones: their attributes, their shapes as WKB in the last column, and the number of a reference system."""
+    """Read the attributes of zones, their shapes as WKB in the last column, and the code of their reference system."""
     shapely = need("shapely", "geo", "Reading zones")
-    attributes, shapes, found = read_table(path, layer)
-    shapes, crs = in_known_crs(shapes, found)
+    attributes, shapes, declared_crs = read_table(path, layer)
+    shapes, crs = in_known_crs(shapes, declared_crs)
     if make_valid:
         shapes = shapely.make_valid(shapes, method="structure", keep_collapsed=False)
     columns = [*attributes.values(), pa.array(shapely.to_wkb(shapes), pa.binary())]
@@ -43,30 +45,30 @@ def zones(path: str, layer: str | None, make_valid: bool) -> Result:
 
 
 def read_table(path: str, layer: str | None) -> Table:
-    """Read attributes, shapes and reference system by the parser that the file's name asks for."""
-    ending = os.path.splitext(path)[1].lower()
-    if ending in DRIVERS:
+    """Read attributes, shapes and reference system by the parser for the extension of the file's name."""
+    extension = os.path.splitext(path)[1].lower()
+    if extension in GDAL_DRIVERS:
         return _from_gdal(path, layer)
     if layer is not None:
-        raise BadInput(f"Files named {ending} have no layers, and {path!r} is one: leave --layer out.")
-    if ending in PARQUET:
+        raise BadInput(f"{path!r} is a {extension} file, which has no layers. Leave --layer out.")
+    if extension in PARQUET_EXTENSIONS:
         return _from_parquet(path)
     with open(path, "rb") as file:
-        return from_geojson(file.read(), by_line=ending in LINES)
+        return from_geojson(file.read(), by_line=extension in GEOJSON_LINES_EXTENSIONS)
 
 
 def limit_resources() -> None:
-    """Bound what this process may take, and leave no image of its memory behind; Windows has no such limits."""
+    """Limit the memory and time of this process, and disable core dumps. Windows has no such limits."""
     try:
         import resource
     except ImportError:
         return
-    limits = {resource.RLIMIT_CPU: MOST_SECONDS, resource.RLIMIT_CORE: 0}
-    with suppress(FileNotFoundError), open("/proc/self/statm", "rb") as file:  # only Linux says what is taken now
-        limits[resource.RLIMIT_AS] = int(file.read().split()[0]) * resource.getpagesize() + MOST_MEMORY
-    for kind, most in limits.items():
+    limits = {resource.RLIMIT_CPU: MAX_CPU_SECONDS, resource.RLIMIT_CORE: 0}
+    with suppress(FileNotFoundError), open("/proc/self/statm", "rb") as file:  # only Linux reports the current use
+        limits[resource.RLIMIT_AS] = int(file.read().split()[0]) * resource.getpagesize() + MAX_MEMORY_BYTES
+    for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (bound, bound))
 
 
@@ -74,20 +76,20 @@ def _from_gdal(path: str, layer: str | None) -> Table:
     shapely, pyogrio = need("shapely", "geo", "Reading zones"), open_gdal(path)
     layers = [str(name) for name in pyogrio.list_layers(path)[:, 0]]
     if not layers or (layer or layers[0]) not in layers or (layer is None and len(layers) > 1):
-        said = "has several layers" if layer is None else f"has no layer {layer!r}"
-        raise BadInput(f"{path!r} {said}, but {', '.join(layers)}: choose one with --layer.")
-    about, table = pyogrio.read_arrow(path, layer=layer or layers[0])
-    name = about["geometry_name"] or "wkb_geometry"
+        problem = "has several layers" if layer is None else f"has no layer {layer!r}"
+        raise BadInput(f"{path!r} {problem}. Its layers are {', '.join(layers)}. Choose one with --layer.")
+    metadata, table = pyogrio.read_arrow(path, layer=layer or layers[0])
+    name = metadata["geometry_name"] or "wkb_geometry"
     if name not in table.column_names:
-        raise UnreadableInput(NO_SHAPES.format(path))
+        raise UnreadableInput(NO_SHAPES_MESSAGE.format(path))
     columns = {column: table[column].combine_chunks() for column in table.column_names if column != name}
-    return columns, shapely.from_wkb(table[name].to_numpy(zero_copy_only=False)), about["crs"]
+    return columns, shapely.from_wkb(table[name].to_numpy(zero_copy_only=False)), metadata["crs"]
 
 
 def _from_parquet(path: str) -> Table:
     geopandas = need("geopandas", "geo", "Reading zones")
     frame = geopandas.read_parquet(path)
-    shapes = [name for name, kind in frame.dtypes.items() if str(kind) == "geometry"]  # the others are left out
+    shapes = [name for name, kind in frame.dtypes.items() if str(kind) == "geometry"]  # only the active one is read
     table = pa.Table.from_pandas(frame.drop(columns=shapes), preserve_index=False)
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     return columns, frame.geometry.to_numpy(), None if frame.crs is None else frame.crs.to_json_dict()
@@ -111,12 +113,14 @@ def from_geojson(text: bytes, by_line: bool) -> Table:
 
 
 def _declared_crs(declared: Mapping[str, Any]) -> str:
-    about = _mapping(declared.get("properties"))
-    if isinstance(name := about.get("name"), str):
+    properties = _mapping(declared.get("properties"))
+    if isinstance(name := properties.get("name"), str):
         return name
-    if type(code := about.get("code")) is int:
+    if type(code := properties.get("code")) is int:
         return f"EPSG:{code}"
-    raise UnreadableInput("The zones name their reference system by a link, which is not followed: save them anew.")
+    raise UnreadableInput(
+        "The zones declare their reference system by a link, which is not followed. Save them again with its code."
+    )
 
 
 def _features(document: Any) -> list[dict[str, Any]]:
@@ -126,14 +130,14 @@ def _features(document: Any) -> list[dict[str, Any]]:
     return [document if kind == "Feature" else {"geometry": document}]
 
 
-def _mapping(found: Any) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Attributes of one name: of one simple type if they are, else as text."""
-    simple = {type(value) for value in values} - {type(None)}
-    if simple in ({int, float}, {int}, {float}, {bool}, {str}, set()):
+    """Return the attributes of one name: in their type if all have the same simple type, else as text."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds in ({int, float}, {int}, {float}, {bool}, {str}, set()):
         with suppress(pa.ArrowInvalid, OverflowError):
             return pa.array(values)
     texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
@@ -141,44 +145,42 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def in_known_crs(shapes: Any, crs: Any) -> tuple[Any, str | None]:
-    """Return shapes in a reference system that has a number, and that number, like EPSG:3857.
+    """Return shapes in a reference system that has a code, and that code, such as EPSG:3857.
 
-    A system that a file spells out may name files for PROJ to open. So it is used here and nowhere else, in a process
-    that can open none, to bring the shapes to longitude and latitude.
+    A system that a file defines in full may name files for PROJ to open. So it is used only here, in a process that
+    cannot open them, to transform the shapes to longitude and latitude.
     """
     from pyproj import CRS, Transformer
 
     if crs is None:
         return shapes, None
     if isinstance(crs, dict):
-        found: Any = CRS.from_json_dict(crs)
-    elif authority := AUTHORITY.fullmatch(crs.strip()):
-        found = CRS.from_authority(*authority.groups())
+        system: Any = CRS.from_json_dict(crs)
+    elif match := AUTHORITY_CODE.fullmatch(crs.strip()):
+        system = CRS.from_authority(*match.groups())
     else:
-        found = CRS.from_wkt(crs)
-    while found.is_bound or found.is_compound:  # shifts by grids, and heights
-        found = found.source_crs if found.is_bound else found.sub_crs_list[0]
-    number = found.to_authority(min_confidence=100)
-    if number is not None and CRS.from_authority(*number).equals(found, ignore_axis_order=True):
-        return shapes, ":".join(number)
-    spelt_out: dict[str, Any] = _plain(found.to_json_dict())
+        system = CRS.from_wkt(crs)
+    while system.is_bound or system.is_compound:  # without grid shifts and heights
+        system = system.source_crs if system.is_bound else system.sub_crs_list[0]
+    code = system.to_authority(min_confidence=100)
+    if code is not None and CRS.from_authority(*code).equals(system, ignore_axis_order=True):
+        return shapes, ":".join(code)
+    definition: dict[str, Any] = _without_file_names(system.to_json_dict())
     shapely = need("shapely", "geo", "Reading zones")
-    move = Transformer.from_crs(CRS.from_json_dict(spelt_out), LON_LAT, always_xy=True)
-    moved = shapely.transform(shapes, lambda places: np.stack(move.transform(places[:, 0], places[:, 1]), axis=1))
+    transformer = Transformer.from_crs(CRS.from_json_dict(definition), LON_LAT, always_xy=True)
+    moved = shapely.transform(shapes, lambda xy: np.stack(transformer.transform(xy[:, 0], xy[:, 1]), axis=1))
     return moved, LON_LAT
 
 
-def _plain(record: Any) -> Any:
-    """A reference system without the words in which PROJ looks for the names of files."""
+def _without_file_names(record: Any) -> Any:
+    """Return the definition of a reference system without the texts in which PROJ looks for names of files."""
     if isinstance(record, list):
-        return [_plain(part) for part in record]
+        return [_without_file_names(part) for part in record]
     if not isinstance(record, dict):
         return record
     method = str(_mapping(record.get("method")).get("name", ""))
     texts = [one for one in record.get("parameters", ()) if isinstance(_mapping(one).get("value"), str)]
     if method.upper().startswith("PROJ") or texts:
-        raise UnreadableInput("The zones' reference system is computed from a file: save them in another one.")
-    return {name: _plain(part) for name, part in record.items() if name not in ("remarks", "scope", "usages")}
-
-
-NO_SHAPES = "{!r} has rows without shapes: give a file with a polygon for each row."
+        raise UnreadableInput("The reference system of the zones needs a file. Save them in another reference system.")
+    left_out = ("remarks", "scope", "usages")
+    return {name: _without_file_names(part) for name, part in record.items() if name not in left_out}

@@ -1,4 +1,4 @@
-"""Bytes of files, read as they are: points in WKB, records of separated text and of JSON."""
+"""Parsers of raw bytes: points in WKB, records of separated text, and the structure of JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from veilmap.arrays import Floats, Ints
 
 @njit(cache=True, nogil=True)
 def read_points(data: NDArray[np.uint8], offsets: Ints, x: Floats, y: Floats) -> None:
-    """The coordinates of WKB points; NaN for whatever is not a point (or is an empty one).
+    """Read the coordinates of WKB points; NaN for a geometry that is not a point, or is an empty point.
 
-    WKB: one byte of byte order, four of type (1, with flags for Z, M and SRID), then x and y.
+    WKB has one byte for the byte order, four for the type (1, with flags for Z, M and SRID), then x and y.
     """
     eight = np.empty(8, np.uint8)
     as_float = eight.view(np.float64)
@@ -41,12 +41,13 @@ def read_points(data: NDArray[np.uint8], offsets: Ints, x: Floats, y: Floats) ->
 
 
 @njit(cache=True, nogil=True)
-def settle_records(text: NDArray[np.uint8], separator: int, longest: int, final: bool) -> int:
-    """Put every record of separated text on one line, blank broken lines, and return where what is settled ends.
+def settle_records(text: NDArray[np.uint8], separator: int, max_bytes: int, final: bool) -> int:
+    """Put every record of separated text on one line, blank malformed lines, and return the end of complete records.
 
-    A field is quoted when it begins with a quote; inside, two quotes are one and a single one closes. A quoted field
-    that is not closed on its line goes on if the next single quote ends a field: line ends in it become spaces.
-    Otherwise the quote is a stray one, and its line is blanked. So it is if no quote follows within ``longest`` bytes.
+    A field is quoted if it begins with a quote. Inside it, two quotes stand for one, and a single quote closes it. A
+    quoted field that is not closed on its line continues if the next single quote ends a field; line ends in it become
+    spaces. Otherwise the quote is a stray quote, and its line is blanked. The same holds if no quote follows within
+    ``max_bytes`` bytes.
     """
     quote, line_feed, carriage_return, space = 34, 10, 13, 32
     begin, at_start, quoted = 0, True, False
@@ -63,8 +64,8 @@ def settle_records(text: NDArray[np.uint8], separator: int, longest: int, final:
                         else:
                             break
                     close += 1
-                if close + 1 >= len(text) and not final and len(text) - begin <= longest:
-                    return begin  # what follows is needed
+                if close + 1 >= len(text) and not final and len(text) - begin <= max_bytes:
+                    return begin  # more text is needed
                 follows = text[close + 1] if close + 1 < len(text) else line_feed
                 if close < len(text) and follows in (separator, line_feed, carriage_return):
                     for k in range(i, close):
@@ -92,10 +93,10 @@ def settle_records(text: NDArray[np.uint8], separator: int, longest: int, final:
 
 @njit(cache=True, nogil=True)
 def scan_json(text: NDArray[np.uint8], state: Ints, marks: Ints, depths: Ints) -> int:
-    """Find the brackets, commas and colons that structure the two outer levels of a JSON text; return how many.
+    """Find the brackets, commas and colons of the two outer levels of a JSON text, and return their number.
 
-    ``state`` goes on from block to block: how many brackets are open, and whether a string is (2 after a backslash). A
-    bracket has the depth of what it encloses. Inside the second level only commas are marked.
+    ``state`` is kept from block to block: the number of open brackets, and whether a string is open (2 after a
+    backslash). A bracket has the depth of what it encloses. Inside the second level only commas are marked.
     """
     quote, backslash, comma, colon = 34, 92, 44, 58
     depth, string, found = state[0], state[1], 0

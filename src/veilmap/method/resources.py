@@ -10,7 +10,7 @@ from typing import NamedTuple
 from veilmap.budgets import NodeBudget, level_shares
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, TooLarge
-from veilmap.memory import HELD_BYTES, free_memory
+from veilmap.memory import MAX_CELL_BYTES_IN_MEMORY, free_memory
 from veilmap.method.method import Method
 
 BYTES_TO_START = 280 << 20
@@ -54,7 +54,7 @@ def needs(
         return Needs(tree + rows * (8 * domain.dimensions + BYTES_PER_OWNED_ROW), 0, 1, asked.questions)
     if stages is not None:
         return Needs(tree, 0, stages, 0)
-    disk = cells // 2 if cells > HELD_BYTES else 0
+    disk = cells // 2 if cells > MAX_CELL_BYTES_IN_MEMORY else 0
     return Needs(tree + max(0 if disk else cells, medians), disk, 1, asked.questions)
 
 

@@ -30,7 +30,7 @@ from veilmap.errors import Damaged, NewerVersion, ReleaseFileError
 from veilmap.estimate.least_squares import standard_errors
 from veilmap.estimate.node_estimates import Borders, NodeEstimates
 from veilmap.files.atomic_writes import write_atomically
-from veilmap.files.parquet_limits import must_hold_little
+from veilmap.files.parquet_limits import must_be_within_limits
 from veilmap.geography.crs import LON_LAT, projjson
 from veilmap.kernels.box_walks import DEEPEST
 from veilmap.method.method import Noise
@@ -244,7 +244,7 @@ def _opened(path: str | os.PathLike[str], data: bytes) -> tuple[pq.ParquetFile, 
     if not data.endswith(b"PAR1"):
         raise Damaged(f"{path} is cut short: ask for it again.")
     _must_be_unaltered(path, data)
-    must_hold_little(data, NODES_A_BYTE * len(data), BYTES_A_VALUE, BYTES_A_COLUMN)
+    must_be_within_limits(data, NODES_A_BYTE * len(data), BYTES_A_VALUE, BYTES_A_COLUMN)
     limits = {"thrift_string_size_limit": min(len(data), 2**31 - 1), "thrift_container_size_limit": MOST_ROW_GROUPS}
     file = pq.ParquetFile(pa.BufferReader(data), **limits)
     header = _header(path, (file.metadata.metadata or {})[HEADER])

@@ -7,7 +7,7 @@ from typing import Never
 
 from veilmap.arrays import Ints
 from veilmap.domain import Domain
-from veilmap.engines import Engine, Held, open_points
+from veilmap.engines import Engine, HeldRows, open_points
 from veilmap.engines.tally import Question
 from veilmap.errors import BadInput, VaultFailure, VeilmapError
 
@@ -24,12 +24,14 @@ class Sealed:
     def __init__(self, engine: Engine, domain: Domain, most_rows: int | None = None) -> None:
         self._engine, self.domain = engine, domain
         self.most_rows = most_rows or 1  # of a unit: no more are looked at, which the engine sees to or ...
-        self.has_units = most_rows is not None and not engine.bounded  # ... the vault, which tells units apart
+        self.has_units = (
+            most_rows is not None and not engine.limits_rows_per_unit
+        )  # ... the vault, which tells units apart
 
     @property
     def again(self) -> bool:
         """Whether the points can be read more than once."""
-        return self._engine.again
+        return self._engine.rereadable
 
     def __repr__(self) -> str:
         return f"Sealed({self.domain})"
@@ -48,9 +50,9 @@ class Sealed:
         """The cells of all rows, and whose each is: for the vault alone."""
         return self._engine.rows(self.domain, progress)
 
-    def _held(self, progress: Progress) -> Held:
+    def _held(self, progress: Progress) -> HeldRows:
         """The cells of all rows, or who asks them: for the vault alone."""
-        return self._engine.held(self.domain, progress)
+        return self._engine.hold(self.domain, progress)
 
 
 def seal(points: object, domain: Domain, unit: object = None, most_rows: int | None = None) -> Sealed:

@@ -124,9 +124,9 @@ def test_a_layer_is_chosen_by_name(run, released, tmp_path):
     some_zones().to_file(path, layer="counties")
     some_zones().head(1).to_file(path, layer="states")
     status, _, err = run("query", released, "--zones", path)
-    assert (status, "has several layers, but counties, states: choose one with --layer" in err) == (2, True)
+    assert (status, "has several layers. Its layers are counties, states. Choose one with --layer" in err) == (2, True)
     status, _, err = run("query", released, "--zones", path, "--layer", "towns")
-    assert (status, "has no layer 'towns', but counties, states" in err) == (2, True)
+    assert (status, "has no layer 'towns'. Its layers are counties, states" in err) == (2, True)
     _, out, _ = run("query", released, "--zones", path, "--layer", "states", "--format", "json")
     assert len(json.loads(out)["answers"]) == 1
 
@@ -182,9 +182,9 @@ def bad_files(folder):
         (("--zones", "text.geojson"), "No zones can be read from 'text.geojson': it is damaged, holds something else"),
         (("--zones", "cut.gpkg"), "No zones can be read from"),
         (("--zones", "plain.parquet"), "No zones can be read from"),
-        (("--zones", "plain.parquet", "--layer", "x"), "Files named .parquet have no layers"),
+        (("--zones", "plain.parquet", "--layer", "x"), "is a .parquet file, which has no layers"),
         (("--zones", "table.csv"), "zones are not read from 'table.csv': use one of .gpkg"),
-        (("--zones", "table.gpkg"), "has rows without shapes: give a file with a polygon for each row"),
+        (("--zones", "table.gpkg"), "has rows without shapes. Give a file with a polygon in each row"),
         (("--zones", "zones.gpkg", "--box", "0,40,1,41"), "or zones (--zones FILE), but not both"),
         (("--zones", "zones.gpkg", "--confidence", "95"), "confidence of an interval lies between 0 and 1"),
         (("--zones", "zones.gpkg", "-o", "zones.gpkg"), "zones.gpkg already exists. Choose another name"),

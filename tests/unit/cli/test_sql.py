@@ -233,7 +233,7 @@ def test_a_file_with_guessed_types_is_not_asked(asked, tmp_path):
     path.write_text("lon,lat,who\n" + "".join(f"1,2,{17 * 10**17 + k}\n" for k in range(400)) + "1,2,0.5\n")
     query = f"SELECT lon, lat, who FROM '{path}'"  # noqa: S608
     for unit in ((), ("--unit", "who", "--max-rows-per-unit", "1")):
-        assert "types DuckDB guesses from its rows: give the file itself" in asked("--sql", query, *unit, status=2)
+        assert "types DuckDB guesses from its rows. Give the file itself" in asked("--sql", query, *unit, status=2)
 
 
 def test_an_interrupt_ends_a_query_of_postgres(interrupted, postgres):

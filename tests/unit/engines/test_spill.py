@@ -28,7 +28,7 @@ def points(tmp_path: Path):
 def test_rows_on_disk_give_the_same_release(points, monkeypatch, method):
     domain, made = vm.Domain({"x": (0, 1), "y": (0, 1)}), []
     for most in (1 << 28, 0):
-        monkeypatch.setattr(spill, "HELD_BYTES", most)
+        monkeypatch.setattr(spill, "MAX_CELL_BYTES_IN_MEMORY", most)
         with fixed_entropy(3):
             made.append(vm.release(points, domain, 1.0, method=method).nodes)
     assert made[0].equals(made[1])

@@ -520,12 +520,10 @@ class TestTypes:
             pa.array([(1, 2, 3)] * ROWS, pa.month_day_nano_interval()),
         ):
             for points in (table(column), table(column).to_reader()):
-                refuses(
-                    points, "who", "must have whole numbers, text, .* in column 'who', .*got .*: convert that column"
-                )
-            refuses(PLACES, column, "must be a list of ids, one a row, that are whole numbers, text")
+                refuses(points, "who", "must have whole numbers, text, .* in column 'who', .*got .*Convert that column")
+            refuses(PLACES, column, "must be a list of ids, one per row, that are whole numbers, text")
         path = write_parquet(tmp_path / "a.parquet", table(pa.array([[1]] * ROWS)))
-        refuses(path, "who", "the unit of privacy, got list<.*>: convert that column to text")
+        refuses(path, "who", "the unit of privacy, got list<.*>. Convert that column to text")
 
 
 class TestText:
@@ -606,7 +604,7 @@ class TestSeveralFiles:
             write_parquet(tmp_path / "a.parquet", table(np.arange(ROWS))),
             write_parquet(tmp_path / "b.parquet", table(np.arange(ROWS) / 2)),
         ]
-        refuses(paths, "who", "must have ids of one kind in column 'who'.*got int64 and double: convert")
+        refuses(paths, "who", "must have ids of one type in column 'who'.*got int64 and double. Convert")
         assert shared_type([pa.bool_(), pa.large_string()]) is None
         assert shared_type([pa.large_binary(), pa.large_string()]) is None
 
@@ -648,7 +646,7 @@ class TestRefusals:
         pandas = pytest.importorskip("pandas", reason="pandas is not installed")
         frame = pandas.DataFrame([[1.5, 2.5, "a", "b"]], columns=["lon", "lat", "who", "who"])
         for points in (rows, frame, tmp_path / "a.csv"):
-            refuses(points, "who", "more than one column 'who': rename")
+            refuses(points, "who", "more than one column 'who'. Rename")
 
     def test_a_file_without_header_does_not_show_its_first_row(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(f"lon,lat,{SECRET}\n1,2,3\n")
@@ -656,7 +654,8 @@ class TestRefusals:
 
     def test_a_name_for_points_without_names(self) -> None:
         sentence = (
-            "without named columns have no column 'who': give the unit as a list of ids, one a row, or the points"
+            r"have no column names, so there is no column 'who'\. Give the unit as a list of ids, one per row, "
+            "or give the points"
         )
         for points in (PLACES, PLACES.tolist()):
             refuses(points, "who", sentence, kind=BadInput)
@@ -667,7 +666,8 @@ class TestRefusals:
                 refuses(
                     points,
                     unit,
-                    "is the name of one of them, got .*: add the ids to the points as a column, and give its name",
+                    "must be the name of one of the columns, got .* Add the ids to the points as a column and give its "
+                    "name",
                     "p1",
                     kind=BadInput,
                 )
@@ -676,9 +676,7 @@ class TestRefusals:
     def test_ids_of_another_length(self, length: int) -> None:
         ids = [SECRET] * length
         for unit in (ids, np.array(ids), pa.array(ids)):
-            with pytest.raises(
-                BadInput, match="must have one id for each row of the points, and has more or fewer"
-            ) as e:
+            with pytest.raises(BadInput, match="must have one id per row of points, but has more or fewer") as e:
                 open_points(POINTS, SOLID, unit)
             assert not any(c.isdigit() for c in "".join(told(e.value)))
 
@@ -711,7 +709,7 @@ class TestRefusals:
     )
     def test_what_is_not_a_list_of_ids(self, unit: object) -> None:
         refuses(
-            PLACES, unit, "must be a list of ids, one a row, that are whole numbers, text, .*: convert them to text"
+            PLACES, unit, "must be a list of ids, one per row, that are whole numbers, text, .*Convert them to text"
         )
 
     def test_objects_in_a_data_frame(self) -> None:
@@ -719,7 +717,7 @@ class TestRefusals:
             refuses(
                 pandas_frame(odd),
                 "who",
-                "must have simple values in column 'who', which is the unit of privacy: convert it to text",
+                "must have simple values in column 'who', which is the unit of privacy. Convert it to text",
             )
 
 
@@ -750,7 +748,7 @@ class TestDiscretion:
         whole = path.read_bytes()
         start = pq.read_metadata(path).row_group(3).column(4).data_page_offset
         path.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
-        refuses(path, "who", "is cut short or damaged", "p1")
+        refuses(path, "who", "is truncated or damaged", "p1")
 
     def test_nothing_is_warned_of(self, capfd: pytest.CaptureFixture[str]) -> None:
         with warnings.catch_warnings(record=True) as caught:

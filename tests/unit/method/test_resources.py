@@ -54,7 +54,7 @@ def test_rows_are_gone_through_as_often_as_planned(name, file, monkeypatch):
 
     counted(FilesEngine)
     counted(spill.Spilled)
-    monkeypatch.setattr(spill, "HELD_BYTES", 1000)
+    monkeypatch.setattr(spill, "MAX_CELL_BYTES_IN_MEMORY", 1000)
     method = name.partition(",")[0]
     with fixed_entropy(3):
         vm.release(file, SQUARE, 1, method, **METHODS[name])
@@ -125,7 +125,7 @@ def test_the_command_says_what_it_takes(run, monkeypatch):
 
 def test_a_container_may_have_less_memory_than_its_machine(tmp_path, monkeypatch):
     whole = memory.free_memory()
-    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    monkeypatch.setattr(memory, "CGROUP_FOLDER", tmp_path)
     for limit, used, free in (("max", "5", whole), ("1000", "400", 600), ("1000", "1400", 0)):
         (tmp_path / "memory.max").write_text(limit + "\n")
         (tmp_path / "memory.current").write_text(used + "\n")

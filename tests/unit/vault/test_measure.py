@@ -1403,7 +1403,7 @@ class BrokenEngine:
 
     error: BaseException
     secret: NDArray[np.float64]
-    again: bool = True
+    rereadable: bool = True
 
     def tally(self, domain: object, question: object, progress: object) -> NDArray[np.int64]:
         rows = self.secret  # an open local variable, as in any real engine
