@@ -1,7 +1,7 @@
-"""One record more changes what leaves a reader by that record: in every format, whatever the record says.
+"""One more record changes the output of a reader by at most that record, in every format and with any content.
 
-A reader is given a file with some records, and the same file with one more anywhere in it. Rows may then differ by one,
-and, with a unit, the rows of one unit by one. Proof: proofs/readers.md.
+A reader gets a file with some records, and the same file with one more record at any position. The rows may then differ
+by one row; with a unit, the rows of one unit may differ by one row. Proof: proofs/readers.md.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ places = st.one_of(st.floats(0, 1), st.sampled_from([None, -1.0, 2.0, 1e308]))
 ids = st.one_of(st.integers(FIRST_ID, FIRST_ID + 9), st.none())
 odd = st.one_of(places, ids, texts, st.booleans(), st.just(0.5))
 tidy = st.builds(Record, places, places, ids, texts)
-"""Of the types that a file declares, where it does."""
+"""Records with values of the types that a file declares."""
 untidy = st.builds(Record, odd, odd, odd, texts)
-"""Of any types, where a file declares none."""
+"""Records with values of any types, for files that declare none."""
 
 PEOPLE = [Record(0.1 + 0.05 * (k % 7), 0.3, FIRST_ID + k % 5, f"p{k}") for k in range(12)]
-"""Five people with different ids, which as floats would be one."""
+"""Rows of five people. Their ids are different, but equal when rounded to floats."""
 
 
 def rows_of(points: object) -> Counter[tuple[int, ...]]:
@@ -78,7 +78,7 @@ def rows_of(points: object) -> Counter[tuple[int, ...]]:
 
 
 def units_of(points: object) -> Counter[tuple[tuple[int, ...], ...]]:
-    """The rows of each unit: how many units have these."""
+    """Return the number of units for each multiset of rows that a unit has."""
     cells, codes = open_points(points, DOMAIN, "who", 1000).rows(DOMAIN, lambda part: None)
     assert codes is not None
     units: dict[int, list[tuple[int, ...]]] = {}
@@ -88,31 +88,31 @@ def units_of(points: object) -> Counter[tuple[tuple[int, ...], ...]]:
 
 
 def assert_one_apart(less: Counter[Any], more: Counter[Any]) -> None:
-    """One row more at most, and none less."""
+    """Check that ``more`` has at most one additional row and lacks none."""
     assert not less - more
     assert (more - less).total() <= 1
 
 
 def assert_one_unit_apart(less: Counter[Any], more: Counter[Any]) -> None:
-    """One unit has one row more at most."""
+    """Check that at most one unit has one additional row, and all others are equal."""
     gone, come = list((less - more).elements()), list((more - less).elements())
     assert (len(gone), len(come)) in ((0, 0), (0, 1), (1, 1))
     assert_one_apart(Counter(gone[0] if gone else ()), Counter(come[0] if come else ()))
 
 
 def assert_neighbours(write: Callable[[list[Any]], object], records: list[Any], record: Any, place: int) -> None:
-    """Compare what is read of some records, and with one more of them."""
+    """Compare the rows read from some records with those read after one more record is inserted."""
     place %= len(records) + 1
     more = [*records[:place], record, *records[place:]]
     assert_one_apart(rows_of(write(records)), rows_of(write(more)))
     assert_one_unit_apart(units_of(write(records)), units_of(write(more)))
 
 
-# How records are written
+# Writers of records
 
 
 def write_text(path: Path, records: list[Record | str], separator: str) -> str:
-    """By a program that quotes what needs it; texts are lines that one wrote which does not."""
+    """Write records with quoted fields where needed. Texts are written as lines without quoting."""
     opener: Any = gzip.open if path.suffix == ".gz" else open
     with opener(path, "wt", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=separator, lineterminator="\n")
@@ -131,7 +131,7 @@ def feature(record: Record) -> dict[str, Any]:
 
 
 def write_geojson(path: Path, records: list[Any], *, before: bool = True) -> str:
-    """Members that are no Record stand as they are: any JSON."""
+    """Write a FeatureCollection. Members that are not a Record are written unchanged and may be any JSON."""
     features = [feature(record) if isinstance(record, Record) else record for record in records]
     crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
     parts = {"type": "FeatureCollection", "crs": crs, "features": features}
@@ -140,7 +140,7 @@ def write_geojson(path: Path, records: list[Any], *, before: bool = True) -> str
 
 
 def write_geojson_lines(path: Path, records: list[Record | str]) -> str:
-    """Texts are lines as they are."""
+    """Write one record per line. Texts are written as lines unchanged."""
     lines = [json.dumps(feature(record)) if isinstance(record, Record) else record for record in records]
     path.write_text("".join(line + "\n" for line in lines), newline="")
     return str(path)
@@ -285,7 +285,7 @@ def test_any_line_among_lines_without_quotes_changes_one_row(folder: Path, line:
 
 
 def test_a_record_is_no_row_for_each_line_that_it_holds(folder: Path) -> None:
-    """The text of one field would otherwise count as often as its author likes."""
+    """Otherwise the author of one text field could make it count any number of times."""
     forged = "\n".join(["", *["0.9,0.9,1,x"] * 50, ""])
     more = write_text(folder / "forged.csv", [*PEOPLE, Record(0.5, 0.5, 3, forged)], ",")
     assert rows_of(more).total() == len(PEOPLE) + 1
@@ -320,7 +320,7 @@ def test_one_record_of_a_gis_file_changes_one_row(tmp_path: Path, ending: str) -
 
 
 def test_a_value_of_another_type_in_a_geopackage_changes_one_row(tmp_path: Path) -> None:
-    """SQLite keeps values of any type in any column."""
+    """SQLite stores values of any type in any column."""
     path = tmp_path / "p.gpkg"
     as_geoframe(PEOPLE).to_file(path)
     less = units_of(str(path))
@@ -334,7 +334,7 @@ def test_a_value_of_another_type_in_a_geopackage_changes_one_row(tmp_path: Path)
     assert units_of(str(path)) == less
 
 
-# One row's text does not open another file
+# The text of a row does not open another file
 
 
 class Bait(NamedTuple):
@@ -345,7 +345,7 @@ class Bait(NamedTuple):
 
 @pytest.fixture
 def bait(tmp_path: Path) -> Iterator[Bait]:
-    """A file with rows and a secret, and a server on loopback that notes who asks."""
+    """Provide a file with rows and a secret, and a local server that records its requests."""
     asked: list[str] = []
 
     class Server(BaseHTTPRequestHandler):
@@ -448,7 +448,7 @@ def test_programs_in_a_geopackage_are_not_run(tmp_path: Path, program: str) -> N
 
 
 def test_a_geopackage_that_keeps_a_journal_is_read(tmp_path: Path) -> None:
-    """As GIS programs leave it: SQLite would like to write a file beside it."""
+    """GIS programs leave such files, for which SQLite would create another file in the folder."""
     path = tmp_path / "p.gpkg"
     as_geoframe(PEOPLE).to_file(path)
     with sqlite3.connect(path) as database:
@@ -520,7 +520,7 @@ GRID = 'REMARK["PROJ CRS string: +proj=longlat +nadgrids={} +type=crs"]'
 
 @pytest.mark.parametrize("remark", ["", "," + GRID], ids=["spelt out", "with a grid"])
 def test_a_reference_system_that_a_file_spells_out_stays_in_its_process(tmp_path: Path, remark: str) -> None:
-    """PROJ would open what it names, and the process that counts may open anything."""
+    """PROJ would open the files that it names, and the process that counts can open any file."""
     pytest.importorskip("geopandas", reason="geopandas is not installed")
     from veilmap.answers.zone_files import read_zones
 
@@ -544,7 +544,7 @@ def test_zones_with_a_second_geometry_are_read(tmp_path: Path) -> None:
     assert list(read_zones(tmp_path / "z.parquet").columns) == ["who", "name", "geometry"]
 
 
-def test_drivers_that_the_owner_has_switched_off_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drivers_that_the_owner_has_disabled_cause_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.gpkg"
     as_geoframe(PEOPLE).to_file(path)
     listed = pytest.importorskip("pyogrio").list_drivers()
@@ -553,11 +553,11 @@ def test_drivers_that_the_owner_has_switched_off_do_no_harm(tmp_path: Path, monk
     assert rows_of(str(path)).total() == len(PEOPLE)
 
 
-# Types that someone guesses
+# Types that DuckDB guesses
 
 
 def test_a_query_does_not_guess_types(tmp_path: Path) -> None:
-    """One person with the id 0.5 would make floats of all ids, and of 400 people a handful."""
+    """One person with the id 0.5 would turn all ids into floats, and 400 people into a few."""
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     rows = [Record(0.5, 0.5, FIRST_ID + k, "") for k in range(400)] + [Record(0.5, 0.5, 0.5, "")]
     path = Path(write_text(tmp_path / "p.csv", rows, ","))
@@ -574,7 +574,7 @@ def test_a_query_does_not_guess_types(tmp_path: Path) -> None:
     assert units_of(str(path)).total() == 401
 
 
-def test_a_query_of_a_data_frame_does_not_guess_whose_a_row_is() -> None:
+def test_a_query_of_a_data_frame_does_not_guess_the_type_of_ids() -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     frame = as_pandas(PEOPLE)
     with pytest.raises(UnreadableInput, match=r"may guess the type of its column 'who'.* Give the data frame itself"):
@@ -582,7 +582,7 @@ def test_a_query_of_a_data_frame_does_not_guess_whose_a_row_is() -> None:
     assert units_of(frame).total() == 5
 
 
-# Kernels and their slow twins
+# Kernels compared with slow reference implementations
 
 
 @given(st.text('"{}[],:\\ a0', max_size=40), st.integers(1, 5))
@@ -615,14 +615,14 @@ def test_members_of_a_collection_are_those_that_json_has(value: Any, size: int) 
 
 
 @pytest.mark.parametrize("features", ["{}", "7", "null", '"x"'])
-def test_features_that_are_no_list_are_refused(tmp_path: Path, features: str) -> None:
+def test_features_that_are_not_a_list_are_refused(tmp_path: Path, features: str) -> None:
     path = tmp_path / "p.geojson"
     path.write_text(f'{{"type": "FeatureCollection", "features": {features}}}')
     with pytest.raises(UnreadableInput, match=r"is not a GeoJSON FeatureCollection"):
         open_points(str(path), DOMAIN)
 
 
-def test_what_stands_beside_features_may_be_long(tmp_path: Path) -> None:
+def test_members_other_than_features_may_be_long(tmp_path: Path) -> None:
     path = tmp_path / "p.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "bbox": [1] * 500_000, "features": []}))
     assert not rows_of(str(path))
@@ -643,7 +643,7 @@ def test_a_record_that_is_too_long_is_dropped_wherever_blocks_end(
 
 
 @given(st.text('{}[]",: ', max_size=12))
-def test_what_is_no_collection_is_refused(text: str) -> None:
+def test_text_that_is_not_a_collection_is_refused(text: str) -> None:
     import io
 
     with pytest.raises(NotACollection):
@@ -652,8 +652,8 @@ def test_what_is_no_collection_is_refused(text: str) -> None:
 
 @given(st.text('",\n\rx', max_size=14), st.integers(0, 14), st.integers(0, 14))
 @example('",\n"', 3, 14)
-def test_records_of_text_are_settled_as_its_slow_twin_does(text: str, cut: int, longest: int) -> None:
+def test_settle_records_agrees_with_its_reference(text: str, cut: int, max_bytes: int) -> None:
     for final, some in ((True, text), (False, text[:cut])):
         data = np.frombuffer(some.encode(), np.uint8).copy()
-        end = settle_records(data, ord(","), longest, final)
-        assert (data[:end].tobytes().decode(), end) == naive.settle_records(some, ",", longest, final)
+        end = settle_records(data, ord(","), max_bytes, final)
+        assert (data[:end].tobytes().decode(), end) == naive.settle_records(some, ",", max_bytes, final)

@@ -1,4 +1,4 @@
-"""Same points, same exact counts, whatever they come in; and clear sentences that give nothing away."""
+"""The same points in any input give the same exact counts, and error messages are clear and reveal no data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLAT = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0)})
 SOLID = Domain({"lon": (-10.0, 20.0), "lat": (0.0, 7.0), "age": (0.0, 100.0)})
 PARTS = 8
 NUMERIC = ("int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64")
-SECRET = "7.31415926"  # noqa: S105 - a cell that no sentence may quote
+SECRET = "7.31415926"  # noqa: S105 - a value that no message may quote
 
 
 def grid_of(domain: Domain) -> Grid:
@@ -49,7 +49,7 @@ def count(points: object, domain: Domain = FLAT) -> np.ndarray:
 
 
 def naive_count(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
-    """One point at a time."""
+    """Count one point at a time."""
     counts = np.zeros((PARTS,) * domain.dimensions, np.int64)
     for point in np.asarray(points, float):
         if not all(axis.lo <= value <= axis.hi for axis, value in zip(domain.axes, point, strict=True)):
@@ -65,7 +65,7 @@ def cells_of(points: object, domain: Domain = FLAT) -> np.ndarray:
 
 
 def naive_cells(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
-    """One point at a time: the cells of those that are not dropped, in their order."""
+    """Return the cells of points that are not dropped, in order, computed one point at a time."""
     found = []
     for point in np.asarray(points, float):
         row = [naive.cell(x, a.lo, a.hi, domain.side) for x, a in zip(point, domain.axes, strict=True)]
@@ -75,7 +75,7 @@ def naive_cells(points: np.ndarray, domain: Domain = FLAT) -> np.ndarray:
 
 
 def some_points(rows: int = 400) -> np.ndarray:
-    """Three columns: inside, outside, on the edges; some NaN and infinite."""
+    """Return three columns with values inside, outside and on the edges; some are NaN or infinite."""
     random = np.random.default_rng(7)
     points = np.column_stack(
         [random.uniform(-12, 22, rows), random.uniform(-0.5, 7.5, rows), random.uniform(-5, 105, rows)]
@@ -99,7 +99,7 @@ POINTS = some_points()
 
 
 def table(points: np.ndarray = POINTS) -> pa.Table:
-    """NaN as null in every other row, and columns that are of no use."""
+    """Return a table with NaN as null in every other row, and with unused columns."""
     odd = np.arange(len(points)) % 2 == 1
     columns = {
         name: pa.array(points[:, a], mask=np.isnan(points[:, a]) & odd) for a, name in enumerate(("lon", "lat", "age"))
@@ -196,7 +196,7 @@ def with_none() -> list[list[float | None]]:
 
 
 def view_columns() -> pa.Table:
-    """A slice of many chunks, one column dictionary-encoded."""
+    """Return a slice of many chunks, with one dictionary-encoded column."""
     chunks = pa.concat_tables([table().slice(0, 11), table(), table().slice(0, 5)]).slice(11, len(POINTS))
     place = chunks.schema.get_field_index("age")
     return chunks.set_column(place, "age", chunks["age"].dictionary_encode())
@@ -276,7 +276,7 @@ class TestSamePointsSameCounts:
         np.testing.assert_array_equal(count(IN_FILES[kind](tmp_path)), naive_count(POINTS[:, :2]))
 
     @pytest.mark.parametrize("kind", [k for k in IN_MEMORY if k != "Arrow stream" and "stream" not in k])
-    def test_whatever_is_not_a_stream_can_be_counted_again(self, kind: str) -> None:
+    def test_inputs_other_than_streams_can_be_counted_again(self, kind: str) -> None:
         engine = open_points(IN_MEMORY[kind](), SOLID)
         for _ in range(2):
             counts = engine.tally(SOLID, grid_of(SOLID), lambda part: None)
@@ -470,10 +470,10 @@ class TestText:
         )
     )
     def test_what_a_cell_becomes_does_not_depend_on_other_cells(self, cells: list[str]) -> None:
-        """Else one person's row could change how another's is read."""
+        """Otherwise the row of one person could change how the row of another is read."""
         together = _parse_numbers(pa.array(cells))
         alone = np.concatenate([_parse_numbers(pa.array([cell])) for cell in cells])
-        finite = np.isfinite(together) | np.isfinite(alone)  # NaN or infinite: dropped alike
+        finite = np.isfinite(together) | np.isfinite(alone)  # rows with NaN or infinite values are dropped
         np.testing.assert_array_equal(together[finite], alone[finite])
 
     def test_numbers_are_read_to_the_last_bit(self) -> None:
@@ -542,7 +542,7 @@ class TestGeometry:
         hidden = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x01"), offsets, data])
         np.testing.assert_array_equal(coordinates(hidden)[0], [1.0, np.nan])
 
-    def test_the_kernel_and_its_twin_agree_on_any_bytes(self) -> None:
+    def test_the_kernel_agrees_with_shapely_on_any_geometry(self) -> None:
         shapely = pytest.importorskip("shapely", reason="shapely is not installed")
         shapes = [shapely.Point(1, 2), shapely.Point(1, 2, 3), shapely.Point(), shapely.LineString([(0, 0), (1, 1)])]
         shapes += [shapely.MultiPoint([(1, 1)]), shapely.box(0, 0, 1, 1), shapely.GeometryCollection()]
@@ -625,7 +625,7 @@ class TestGeometry:
         rows = pa.table({"geometry": ["POINT (1 2)"]}).replace_schema_metadata(geo_metadata())
         refuses(rows, "must be WKB or GeoArrow points, got string. Convert it", "POINT")
 
-    def test_odd_metadata_is_no_obstacle(self) -> None:
+    def test_invalid_metadata_is_ignored(self) -> None:
         for text in (b"{", b"[]", b'{"primary_column": "other", "columns": {}}', b'{"columns": 1}'):
             np.testing.assert_array_equal(
                 count(geo_table().replace_schema_metadata({b"geo": text})), naive_count(POINTS[:, :2])
@@ -682,13 +682,13 @@ class TestReferenceSystems:
             with pytest.raises(BadInput, match=r"are in EPSG:3857 but the domain is in EPSG:4326\. Reproject"):
                 open_points(points, degrees)
 
-    def test_a_geometry_that_is_not_used_has_no_say(self) -> None:
+    def test_the_crs_of_an_unused_geometry_is_ignored(self) -> None:
         rows = table().append_column("geometry", wkb_column()).replace_schema_metadata(geo_metadata())
         assert count(rows, self.in_crs("EPSG:3857")).any()
 
 
 def told(error: BaseException | None) -> Iterator[str]:
-    """All that an exception says, and what it drags along."""
+    """Yield all texts of an exception, its cause and its context."""
     if error is not None:
         yield f"{error} {error!r} {getattr(error, '__notes__', '')}"
         yield from told(error.__cause__)
@@ -701,7 +701,7 @@ def refuses(
     with pytest.raises(kind, match=sentence) as caught:
         count(points, domain)
     said = list(told(caught.value))
-    assert len(said) == 1, "the library's own exception hangs on"
+    assert len(said) == 1, "the library's own exception is still attached"
     assert not any(secret in said[0] for secret in (SECRET, *secrets))
     assert str(caught.value).endswith((".", "?"))
 
@@ -971,7 +971,7 @@ class TestDiscretion:
     def test_warnings_that_quote_a_cell_are_not_passed_on(
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        """GDAL says on stderr, from a worker thread: Value '8abc' of field age parsed incompletely."""
+        """GDAL prints on stderr, from a worker thread: Value '8abc' of field age parsed incompletely."""
         path = write_layer(tmp_path / "a.shp", geoframe(POINTS[:5]))
         cells = (tmp_path / "a.dbf").read_bytes()
         last = cells.rindex(b".")
@@ -1002,7 +1002,7 @@ def test_an_open_quote_spoils_its_own_line_and_no_other(line: str, tmp_path: Pat
 
     before, after = counted(lines), counted([*lines[:500], line, *lines[500:]])
     assert before.sum() == 1000
-    assert np.abs(after - before).sum() <= 1  # the neighbours differ by one line
+    assert np.abs(after - before).sum() <= 1  # the two files differ by one line
 
 
 def test_a_quoted_field_may_hold_separators_and_quotes(tmp_path: Path) -> None:
@@ -1013,7 +1013,7 @@ def test_a_quoted_field_may_hold_separators_and_quotes(tmp_path: Path) -> None:
 
 
 def test_decimals_do_not_depend_on_each_other() -> None:
-    """One row with many digits sets the scale of a column of decimals; the others stay where they are."""
+    """One row with many digits sets the scale of a column of decimals, but does not change the other rows."""
     from decimal import Decimal
 
     import pandas as pd

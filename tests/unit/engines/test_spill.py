@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory give the same release as rows that do."""
+"""Rows on disk give the same release as rows in memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def points(tmp_path: Path):
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_on_disk_give_the_same_release(points, monkeypatch, method):
     domain, made = vm.Domain({"x": (0, 1), "y": (0, 1)}), []
-    for most in (1 << 28, 0):
-        monkeypatch.setattr(spill, "MAX_CELL_BYTES_IN_MEMORY", most)
+    for max_bytes in (1 << 28, 0):
+        monkeypatch.setattr(spill, "MAX_CELL_BYTES_IN_MEMORY", max_bytes)
         with fixed_entropy(3):
             made.append(vm.release(points, domain, 1.0, method=method).nodes)
     assert made[0].equals(made[1])

@@ -1,4 +1,4 @@
-"""Whose a row is: every input groups its rows by their ids, exactly, and says nothing of them."""
+"""Units: every input groups its rows exactly by their ids, and no message reveals an id."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAMES = ("lon", "lat", "age")
 
 
 def some_ids(rows: int = ROWS) -> list[str | None]:
-    """Few people with many rows, many with one; some rows are nobody's."""
+    """Return ids of a few people with many rows and many people with one; some rows have no id."""
     random = np.random.default_rng(11)
     few, many = random.integers(0, 9, rows), random.integers(0, 10 * rows, rows)
     ids = [f"p{f}" if f < 6 else f"q{m}" for f, m in zip(few, many, strict=True)]
@@ -56,7 +56,7 @@ IDS = some_ids()
 def naive_rows(
     points: np.ndarray, ids: Sequence[Any], domain: Domain = FLAT
 ) -> tuple[list[tuple[int, ...]], list[Any]]:
-    """One row at a time: the cells and the id of each that has all of them."""
+    """Return the cells and ids of the rows that have both, computed one row at a time."""
     found = []
     for point, name in zip(np.asarray(points, float), ids, strict=True):
         cells = naive_cells(point[None], domain)
@@ -74,7 +74,7 @@ def rows_of(points: object, unit: object, domain: Domain = FLAT) -> tuple[list[t
 
 
 def same_groups(codes: np.ndarray, ids: Sequence[Any]) -> bool:
-    """Equal codes if and only if equal ids; and the codes are 0, 1, ... without a gap."""
+    """Return whether codes are equal exactly where ids are, and are 0, 1, ... without a gap."""
     pairs = set(zip(codes.tolist(), ids, strict=True))
     return len(pairs) == len(set(ids)) and {code for code, _ in pairs} == set(range(len(pairs)))
 
@@ -176,7 +176,7 @@ IN_FILES: dict[str, Callable[[Path], object]] = {
 
 
 def write_shapes(path: Path, **options: Any) -> str:
-    """All rows, even with an infinite place: the twin needs them."""
+    """Write all rows, even those with infinite coordinates, since the reference counts them."""
     pyogrio = pytest.importorskip("pyogrio", reason="pyogrio is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -197,7 +197,7 @@ class TestEveryInput:
     def test_two_axes_of_a_wider_file(self, kind: str, tmp_path: Path) -> None:
         check(IN_FILES[kind](tmp_path), "who", domain=FLAT)
 
-    def test_files_that_people_use_a_layer_among(self, tmp_path: Path) -> None:
+    def test_files_of_several_formats_including_a_layer(self, tmp_path: Path) -> None:
         frame = frame_of_shapes().drop(columns="odd")
         paths = [
             write_layer(tmp_path / "a.gpkg", frame[:200]),
@@ -271,7 +271,7 @@ class TestEveryInput:
             assert same_groups(codes, names)
 
     def test_a_unit_may_be_one_of_the_axes_that_a_geometry_gives(self, tmp_path: Path) -> None:
-        """Then the names are not all there, the geometry is read, and the unit is a column like any other."""
+        """Then not all axes have a column, so the geometry is read, and the unit is a column like any other."""
         rows = geo_table().append_column("lat", pa.array(IDS))
         check(rows, "lat")
         check(write_parquet(tmp_path / "a.parquet", rows), "lat")
@@ -346,7 +346,7 @@ class TestPieces:
             assert same_groups(codes, names)
 
     def test_codes_do_not_depend_on_rows_that_are_dropped(self, tmp_path: Path) -> None:
-        """Nor on how the rows are cut into pieces."""
+        """They do not depend on how the rows are cut into pieces either."""
         outside = np.full((50, 3), 1e6)
         strangers = [f"z{k}" for k in range(50)]
         more = np.concatenate([outside, POINTS, outside])
@@ -369,7 +369,7 @@ class TestPieces:
         assert same_groups(encode(read, pa.large_string()), names)
 
     def test_what_a_piece_keeps_does_not_hold_the_rest_of_its_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A stream's columns live as long as one of them does: ids are copied out."""
+        """All columns of a batch stay in memory as long as one of them does, so ids are copied."""
         kept: list[pa.Array] = []
         monkeypatch.setattr("veilmap.engines.units.encode", lambda ids, kind: kept.extend(ids))
         rows = table(pa.array(np.arange(ROWS)))
@@ -411,7 +411,7 @@ VALUES: dict[str, tuple[list[Any], pa.DataType]] = {
 
 
 def spread(values: list[Any]) -> list[Any]:
-    """Each value many times, and nulls between."""
+    """Return each value many times, with nulls in between."""
     places = np.random.default_rng(5).integers(0, len(values) + 1, ROWS)
     return [None if place == len(values) else values[place] for place in places]
 
@@ -498,7 +498,7 @@ class TestTypes:
         ids=["huge", "wide", "whole and not", "dates and times", "mixed", "decimals"],
     )
     def test_python_objects_are_what_they_equal(self, ids: list[Any]) -> None:
-        """Arrow would guess one type for them all, and round or refuse."""
+        """Arrow would guess one type for all of them, and round values or fail."""
         for unit in (ids, np.array(ids, object)):
             assert same_groups(rows_of(np.ones((4, 3)), unit, SOLID)[1], ids)
 
@@ -531,7 +531,7 @@ class TestText:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return rows_of(path, "who", FLAT)[1].tolist()
 
-    def test_blanks_around_a_field_are_no_part_of_it(self, tmp_path: Path) -> None:
+    def test_blanks_around_a_field_are_ignored(self, tmp_path: Path) -> None:
         text = 'who,lon,lat\na,1,1\n a,1,1\na\t ,1,1\n"a",1,1\n" a ",1,1\na b,1,1\nab,1,1\n'
         assert self.codes(tmp_path / "a.csv", text) == [0, 0, 0, 0, 0, 1, 2]
 
@@ -548,7 +548,7 @@ class TestText:
         text = f"lon,lat,who\n1,1,{word}\n1,1,a\n{word},1,{word}\n1,1,{word}\n"
         assert self.codes(tmp_path / "a.csv", text) == [0, 1, 0]
 
-    def test_a_place_that_is_nowhere_is_not_refused_for_having_a_unit(self, tmp_path: Path) -> None:
+    def test_null_texts_in_coordinates_are_dropped_with_and_without_a_unit(self, tmp_path: Path) -> None:
         path = tmp_path / "a.csv"
         path.write_text("lon,lat,who\n1,NA,a\n2,null,b\n")
         for unit in (None, "who"):
@@ -569,7 +569,7 @@ class TestText:
 
 
 class TestSeveralFiles:
-    def test_whole_numbers_meet_text_as_text(self, tmp_path: Path) -> None:
+    def test_whole_numbers_and_text_are_compared_as_text(self, tmp_path: Path) -> None:
         numbers = [None if k % 5 == 0 else int(k % 7) - 3 for k in range(ROWS)]
         texts = [None if n is None else str(n) for n in numbers]
         for kind in (pa.int64(), pa.int8(), pa.int32()):
@@ -580,7 +580,7 @@ class TestSeveralFiles:
             ]
             check(paths, "who", texts)
 
-    def test_whole_numbers_of_any_width_meet(self, tmp_path: Path) -> None:
+    def test_whole_numbers_of_any_width_are_compared(self, tmp_path: Path) -> None:
         paths, kinds = [], (pa.int8(), pa.uint64(), pa.int64(), pa.uint16())
         ids = [k % 7 for k in range(ROWS)]
         for i, kind in enumerate(kinds):
@@ -591,7 +591,7 @@ class TestSeveralFiles:
         ends_paths = [write_parquet(tmp_path / f"e{i}.parquet", table(c, np.ones((3, 3)))) for i, c in enumerate(ends)]
         assert rows_of(ends_paths, "who")[1].tolist() == [0, 0, 0, 1, 1, 1]
 
-    def test_a_file_of_nobody_meets_any(self, tmp_path: Path) -> None:
+    def test_a_file_without_ids_goes_with_any_type(self, tmp_path: Path) -> None:
         ids = [None] * 100 + [k % 7 for k in range(100, ROWS)]
         paths = [
             write_parquet(tmp_path / "a.parquet", table(pa.nulls(100), POINTS[:100])),
@@ -599,7 +599,7 @@ class TestSeveralFiles:
         ]
         check(paths, "who", ids)
 
-    def test_other_kinds_do_not_meet(self, tmp_path: Path) -> None:
+    def test_other_types_are_not_compared(self, tmp_path: Path) -> None:
         paths = [
             write_parquet(tmp_path / "a.parquet", table(np.arange(ROWS))),
             write_parquet(tmp_path / "b.parquet", table(np.arange(ROWS) / 2)),
@@ -619,7 +619,7 @@ def refuses(
     with pytest.raises(kind, match=sentence) as caught:
         open_points(points, FLAT, unit).rows(FLAT, lambda part: None)
     said = list(told(caught.value))
-    assert len(said) == 1, "the library's own exception hangs on"
+    assert len(said) == 1, "the library's own exception is still attached"
     assert not any(secret in said[0] for secret in (SECRET, str(ROWS), *secrets))
     assert str(caught.value).endswith((".", "?"))
 
@@ -750,7 +750,7 @@ class TestDiscretion:
         path.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
         refuses(path, "who", "is truncated or damaged", "p1")
 
-    def test_nothing_is_warned_of(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_there_are_no_warnings(self, capfd: pytest.CaptureFixture[str]) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             rows_of(POINTS, np.array([1e300, np.nan, *([np.inf] * (ROWS - 2))]), SOLID)
@@ -767,15 +767,15 @@ class TestDiscretion:
         assert done.returncode == 0, done.stderr
 
 
-def test_the_twin_sees_wrong_groups() -> None:
-    """The check itself: groups merged, split, shifted by a row, or numbered with a gap."""
+def test_same_groups_detects_wrong_groups() -> None:
+    """It must detect groups that are merged, split, shifted by a row, or numbered with a gap."""
     ids = ["a", "b", "a", "c"]
     assert same_groups(np.array([0, 1, 0, 2]), ids)
     for wrong in ([0, 1, 0, 1], [0, 1, 2, 3], [1, 0, 2, 0], [0, 1, 0, 3], [1, 2, 1, 3]):
         assert not same_groups(np.array(wrong), ids)
 
 
-def test_id_types_keep_all_apart() -> None:
+def test_id_types_keep_ids_distinct() -> None:
     assert id_type(pa.uint64()) == pa.uint64()
     assert id_type(pa.uint32()) == pa.int64()
     assert id_type(pa.dictionary(pa.int8(), pa.string())) == pa.large_string()
@@ -785,7 +785,7 @@ def test_id_types_keep_all_apart() -> None:
 
 
 def test_ids_in_geojson_are_texts_each_by_itself(tmp_path: Path) -> None:
-    """One id of 0.5 among whole numbers makes floats of no other, and of different people never the same one."""
+    """One id of 0.5 among whole numbers turns no other id into a float, and never makes two people equal."""
     path, first = tmp_path / "people.geojson", 1_700_000_000_000_000_000
     ids = [first, first + 1, str(first), "0.5", 0.5, None, True, [7], "", "a"]
     features = [

@@ -1,4 +1,4 @@
-"""CSV that veilmap writes or prints: no spreadsheet runs a name in it, and all else stays as it was."""
+"""No spreadsheet runs a name in CSV that veilmap writes or prints, and all other cells stay unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def check_header(header: list[str], names: tuple[str, ...] = DOMAIN.names) -> None:
-    """Check that names are there, each as text."""
+    """Check that the header has all names, each as text."""
     assert [cell for cell in header if cell[:2] in ("'=", "'-", "'@")] == [f"'{name}" for name in names]
     assert not [cell for cell in header if cell.startswith(("=", "+", "-", "@"))]
 
@@ -55,7 +55,7 @@ def test_a_formula_begins_with_an_apostrophe(text):
 
 
 @pytest.mark.parametrize("value", [*ORDINARY, -5, -1.5, None, True])
-def test_what_is_no_formula_is_as_it_was(value):
+def test_cells_that_are_no_formula_stay_unchanged(value):
     assert safe_cell(value) is value or safe_cell(value) == value
 
 
@@ -68,8 +68,8 @@ def test_no_formula_begins_where_another_program_ends_a_cell(text, written):
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
-def test_whatever_a_text_is_no_cell_of_a_row_begins_as_a_formula(texts):
-    """Also when a text has line breaks and quotes: rows and cells are those that were written."""
+def test_no_cell_of_a_row_begins_as_a_formula_for_any_text(texts):
+    """Rows and cells are read back as they were written, even if a text has line breaks and quotes."""
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\n").writerow(map(safe_cell, texts))
     (row,) = rows_of(out.getvalue()) or [[""]]
