@@ -34,7 +34,7 @@ def write_atomically(
     folder removes it.
     """
     place = Path(path)
-    with _one_sentence(path):
+    with _explain_write_errors(path):
         file = unnamed_file(place.parent, mode)
         if file is None:
             with staged_file(path, overwrite) as written:
@@ -69,7 +69,7 @@ def _write_named(place: Path, data: bytes | bytearray, mode: int) -> None:
 def staged_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
     """Return a context manager with a path in a hidden folder. A file written there is moved to ``path`` at the end."""
     place = Path(path)
-    with _one_sentence(path):
+    with _explain_write_errors(path):
         remove_leftovers(place.parent)
         with hidden_folder(place.parent) as folder:
             written = folder / place.name
@@ -83,7 +83,7 @@ def staged_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterato
 
 
 @contextlib.contextmanager
-def _one_sentence(path: str | os.PathLike[str]) -> Iterator[None]:
+def _explain_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Replace an error by one that says in one sentence why a file cannot be written."""
     try:
         yield

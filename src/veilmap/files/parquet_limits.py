@@ -12,7 +12,7 @@ from typing import Any
 
 MAX_DEPTH = 16  # of nested values; a real footer has eight
 MIN_VALUE_LIMIT = 1 << 17  # values in all headers together; a file of 10^6 nodes needs 15,000
-FILE_BYTES_PER_VALUE = 16  # the limit grows by one value per so many bytes of the file
+FILE_BYTES_PER_VALUE = 16  # the limit grows by one value per this many bytes of the file
 
 # Types of Thrift's compact protocol
 BOOL_TYPES = (1, 2)

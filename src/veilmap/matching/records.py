@@ -17,7 +17,7 @@ def read_records(points: object, domain: Domain) -> Floats:
     if not isinstance(engine, LocalEngine):
         raise BadInput("Records are matched on one machine: write those of a Spark frame to a Parquet file first.")
     columns = [[np.zeros(0)] for _ in domain.axes]
-    with engine.quiet():
+    with engine.reading_context():
         for piece in (piece for _, batch in engine.shares() for piece in batch()):
             for column, values in zip(columns, piece.columns, strict=True):
                 column.append(np.asarray(values, np.float64))
