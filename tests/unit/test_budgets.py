@@ -183,7 +183,5 @@ def test_delta_is_the_number_that_was_typed(typed):
 
 @pytest.mark.parametrize("delta", [0, 1, -1e-9, 1.5, math.nan, math.inf, "abc", "", True, [1e-6], "1e-99999", "1/0"])
 def test_a_delta_that_is_no_chance_is_refused(delta):
-    with pytest.raises(
-        BadInput, match=r"delta is a number between 0 and 0\.1, far below 1 / \(number of people\)"
-    ):
+    with pytest.raises(BadInput, match=r"delta is a number between 0 and 0\.1, far below 1 / \(number of people\)"):
         exact_delta(delta)

@@ -24,7 +24,7 @@ from veilmap.kernels import unevenness as kernel
 from veilmap.trees import CurveTree, RegularTree, Tree
 
 HAZARD_TABLE, LOGISTIC_TABLE = kernel.hazards(), kernel.logistics()
-UNEVENNESS_LEVELS = np.exp2(np.arange(kernel.SMALLEST, kernel.LARGEST + 1) / 4)
+UNEVENNESS_LEVELS = np.exp2(np.arange(kernel.MIN_UNEVENNESS_POWER, kernel.MAX_UNEVENNESS_POWER + 1) / 4)
 """Unevenness is published as a power of 2^(1/4): finer steps would say nothing and make files larger."""
 MAX_NEWTON_STEPS = 40
 REWEIGHTING_ROUNDS = 3
@@ -147,7 +147,7 @@ class Learned:
         evidence = Evidence.of(nodes)
         split, parts = split_nodes(evidence.tree)
         levels = max(evidence.tree.height, 1)
-        rows = np.empty((4 * evidence.axes * TUNING.max_children_per_level * levels, kernel.COLUMNS))
+        rows = np.empty((4 * evidence.axes * TUNING.max_children_per_level * levels, kernel.CONTRAST_COLUMNS))
         number = kernel.contrasts(split, parts, *evidence.counts, evidence.state, evidence.elongation, rows)
         one_size = isinstance(evidence.tree, RegularTree)
         rho = fit_correlation(rows[:number], evidence.axes, evidence.side, one_size)
@@ -306,7 +306,7 @@ def fit_log_odds(features: Floats, seen: Floats, pairs: Floats, variance: Floats
     for _ in range(MAX_NEWTON_STEPS):
         odds = features @ weight
         rho = _logistic(odds)
-        moves = (odds > kernel.STEEPEST) & (odds < kernel.FLATTEST)
+        moves = (odds > kernel.MIN_LOG_ODDS) & (odds < kernel.MAX_LOG_ODDS)
         slope = (moves * rho * (1 - rho) * pairs)[:, None] * features
         scaled = slope.T / variance
         gradient = scaled @ (seen - rho * pairs) - precision * (weight - TUNING.prior_mean)
@@ -323,7 +323,7 @@ def _sums(group: Ints, values: Floats) -> Floats:
 
 
 def _logistic(odds: Floats) -> Floats:
-    out: Floats = 1 / (1 + np.exp(-np.clip(odds, kernel.STEEPEST, kernel.FLATTEST)))
+    out: Floats = 1 / (1 + np.exp(-np.clip(odds, kernel.MIN_LOG_ODDS, kernel.MAX_LOG_ODDS)))
     return out
 
 

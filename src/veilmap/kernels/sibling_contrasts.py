@@ -1,4 +1,4 @@
-"""How unlike neighbouring children of one box are, beyond noise and chance."""
+"""The dissimilarity of adjacent siblings, beyond noise and chance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from veilmap.kernels.neighbours import shape_of
 def add_contrasts(
     first_child: Ints, lo: Ints, hi: Ints, count: Floats, noise: Floats, pairs: Floats, unlike: Floats
 ) -> None:
-    """For pairs of adjacent siblings whose sum stands out from its noise, by the power of 2 of their mean: how many,
-    and Σ ((a − b)² − noise) / (2 sum)² − 1 / (4 sum), the squared relative difference less noise and chance.
+    """Add up the dissimilarity of adjacent siblings whose sum stands out from its noise, per power of 2 of their mean.
+
+    ``pairs`` counts them, and ``unlike`` is Σ ((a − b)² − noise) / (2 sum)² − 1 / (4 sum): the squared relative
+    difference without noise and chance.
 
     Box j has the children ``first_child[j] : first_child[j + 1]``, a grid, and the count of each has the variance
     ``noise[j]``.

@@ -1,8 +1,8 @@
-"""How unevenly points lie inside boxes, seen from noisy counts of the boxes and of their parts.
+"""How unevenly points lie inside boxes, estimated from noisy counts of boxes and of their children.
 
 Trees come as ``first_child``: the children of ``v`` are ``first_child[v] : first_child[v + 1]``. ``z`` and ``subtree``
-are what each subtree says of its own count, and the variance of that: siblings err independently. ``mean`` and
-``square`` are what a count and its square are expected to be; ``volume`` is the part of the domain that a box takes.
+are the estimate of each count from its own subtree, and its variance: siblings have independent errors. ``mean`` and
+``square`` are the expectations of a count and of its square; ``volume`` is the fraction of the domain in a box.
 """
 
 from __future__ import annotations
@@ -14,28 +14,41 @@ from numba import njit
 
 from veilmap.arrays import Flags, Floats, Ints
 
-LOWEST, HIGHEST, STEPS = -30.0, 8.0, 32  # where the hazard is tabled, and entries a unit
-STEEPEST, FLATTEST = -7.0, 3.0  # of the log odds of a correlation
-LEAST = 0.2  # part of a leaf's unevenness that no slope explains
-COLUMNS = 7  # of what ``contrasts`` writes
-SMALLEST, LARGEST = -40, 400  # powers of 2^(1/4) that unevenness may be
-EIGHTHS = (2**0.125, 2**0.375, 2**0.625, 2**0.875)
+MIN_HAZARD_ARGUMENT = -30.0  # the hazard is tabulated from here …
+MAX_HAZARD_ARGUMENT = 8.0  # … to here
+TABLE_ENTRIES_PER_UNIT = 32
+MIN_LOG_ODDS = -7.0  # of a correlation
+MAX_LOG_ODDS = 3.0
+MIN_UNEXPLAINED_FRACTION = 0.2  # of a leaf's unevenness: slopes explain no more than the rest
+CONTRAST_COLUMNS = 7  # of the rows that ``contrasts`` writes
+MIN_UNEVENNESS_POWER = -40  # of 2^(1/4)
+MAX_UNEVENNESS_POWER = 400
+ROUNDING_BORDERS = (2**0.125, 2**0.375, 2**0.625, 2**0.875)  # between powers of 2^(1/4)
 
 
 def hazards() -> Floats:
-    """φ(a) / Φ(a) of the standard normal, by steps of a."""
-    at = np.linspace(LOWEST, HIGHEST, int((HIGHEST - LOWEST) * STEPS) + 1).tolist()
+    """Tabulate φ(a) / Φ(a) of the standard normal distribution."""
+    at = np.linspace(
+        MIN_HAZARD_ARGUMENT,
+        MAX_HAZARD_ARGUMENT,
+        int((MAX_HAZARD_ARGUMENT - MIN_HAZARD_ARGUMENT) * TABLE_ENTRIES_PER_UNIT) + 1,
+    ).tolist()
     return np.array([math.exp(-a * a / 2) / (math.sqrt(math.pi / 2) * math.erfc(-a / math.sqrt(2))) for a in at])
 
 
 def logistics() -> Floats:
-    """1 / (1 + exp(−e)), by steps of e."""
-    return 1 / (1 + np.exp(-np.linspace(STEEPEST, FLATTEST, int((FLATTEST - STEEPEST) * STEPS) + 2)))
+    """Tabulate 1 / (1 + exp(−e))."""
+    return 1 / (
+        1
+        + np.exp(
+            -np.linspace(MIN_LOG_ODDS, MAX_LOG_ODDS, int((MAX_LOG_ODDS - MIN_LOG_ODDS) * TABLE_ENTRIES_PER_UNIT) + 2)
+        )
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def log2(value: float) -> float:
-    """Of a number above 0, to 0.001: its exponent, and a polynomial of its digits."""
+    """Return log2 of a positive number, to 0.001: its exponent, and a polynomial of its mantissa."""
     bits = np.float64(value).view(np.int64)
     m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64) - 1.0
     return float((bits >> 52) - 1023) + m * (1.4386 - m * (0.6766 - m * (0.3146 - m * 0.0766)))
@@ -43,18 +56,19 @@ def log2(value: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def expected(x: float, s: float, prior: float, hazard: Floats) -> tuple[float, float]:
-    """The means of a count and of its square: x is the count with normal noise of that s; it was exponential before.
+    """Return the posterior means of a count and of its square.
 
-    So it is normal around x − s² / prior, cut off at 0.
+    x is the count with normal noise of standard deviation s, and its prior is exponential with the mean ``prior``: so
+    the posterior is a normal distribution around x − s² / prior, truncated at 0.
     """
     if s <= 0.0:
         return max(x, 0.0), max(x, 0.0) ** 2
     a = x / s - s / prior
-    if a < LOWEST + 1.0:  # far below 0: nearly exponential again
+    if a < MIN_HAZARD_ARGUMENT + 1.0:  # far below 0: nearly exponential again
         return s / -a, 2.0 * (s / a) ** 2
     h = 0.0
-    if a < HIGHEST:
-        place = (a - LOWEST) * STEPS
+    if a < MAX_HAZARD_ARGUMENT:
+        place = (a - MIN_HAZARD_ARGUMENT) * TABLE_ENTRIES_PER_UNIT
         i = int(place)
         h = hazard[i] + (hazard[i + 1] - hazard[i]) * (place - i)
     mean = max(s * (a + h), 1e-9)
@@ -63,7 +77,7 @@ def expected(x: float, s: float, prior: float, hazard: Floats) -> tuple[float, f
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def share(first_child: Ints, z: Floats, subtree: Floats, v: int, best: float) -> tuple[float, float]:
-    """What a child's z gains for each of its variance when children must add up to ``best``; and ΣV."""
+    """Return the correction of a child's z per unit of its variance that makes children add up to ``best``; and ΣV."""
     sum_z = 0.0
     sum_v = 0.0
     for c in range(first_child[v], first_child[v + 1]):
@@ -76,10 +90,10 @@ def share(first_child: Ints, z: Floats, subtree: Floats, v: int, best: float) ->
 def expect_inner(
     first_child: Ints, volume: Floats, z: Floats, subtree: Floats, hazard: Floats, state: Floats
 ) -> tuple[float, float]:
-    """Of inner nodes, root first: least-squares count, its variance, mean, square and how far it stands out (log2).
+    """Fill ``state`` of inner nodes, root first: least-squares count, its variance, mean, square and excess.
 
-    Each count is expected to be its volume's part of its parent's mean. Returns Σ w · log2 volume and Σ w over parents
-    of leaves, for their leaves, w their mean.
+    The prior mean of a count is its share by volume of its parent's mean; the excess is log2 of its mean over that.
+    Return Σ w · log2 volume and Σ w over the leaves, w the mean of their parents.
     """
     scale = 0.0
     mass = 0.0
@@ -132,14 +146,14 @@ def grid_parts(first_child: Ints, lo: Ints, v: int, parts: Ints) -> bool:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def all_parts(first_child: Ints, lo: Ints, nodes: Ints, parts: Ints, grid: Flags) -> None:
-    """Of each of these nodes."""
+    """Find the shape of the grid of children of each of these nodes."""
     for i in range(len(nodes)):
         grid[i] = grid_parts(first_child, lo, nodes[i], parts[i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def volumes(lo: Ints, hi: Ints, out: Floats) -> None:
-    """The part of the domain, which is the first box, that each box takes."""
+    """Compute the fraction of the domain, which is the first box, in each box."""
     for v in range(len(out)):
         out[v] = 1.0
         for k in range(lo.shape[1]):
@@ -159,12 +173,12 @@ def contrasts(
     stretch: Floats,
     out: Floats,
 ) -> int:
-    """How unlike the halves of boxes are: of nodes cut into a grid, and of aligned blocks of 2, 4, … cells a side.
+    """Contrast the two halves of nodes that are split into a grid, and of aligned blocks of 2, 4, … children per axis.
 
-    D = (points in one half) − f · (all points), f the half's part of the volume. A row of ``out`` is log2 volume, mean,
-    square and how far it stands out, of the block; then D² / f(1−f) less what noise adds to it, that noise, and the
-    stretch of the side that is cut. Along each axis that is cut, one row. Returns the number of rows. ``stretch`` is
-    log2 of the sides of each box over what they would be were they alike, or nothing.
+    D = (points in one half) − f · (all points), with f the half's fraction of the volume. A row of ``out`` holds log2
+    volume, mean, square and excess of the block; then D² / f(1−f) less the mean contribution of noise, that
+    contribution, and the elongation of the side that is cut. There is one row per axis that is cut. Return the number
+    of rows. ``stretch`` is log2 of the sides of each box over their mean side, or empty.
     """
     rows = 0
     axes = parts.shape[1]
@@ -237,9 +251,9 @@ def contrasts(
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def side_odds(side: float, scale: Floats, weight: Floats) -> float:
-    """What the side of a box that is cut, log2, says of the log odds of the correlation inside it.
+    """Return the part of the log odds of the correlation that depends on the side that is cut (log2).
 
-    ``scale`` is log2 side and density at the middle, the least and greatest density that was learned from, and axes.
+    ``scale`` holds log2 side and density at the middle, the least and greatest density of the fit, and the axes.
     """
     return float(weight[0] + weight[1] * min(max(side - scale[0], -2.5), 4.0) - weight[2] * scale[1])
 
@@ -251,7 +265,7 @@ def correlation(
     """Inside a box: by its size (in ``odds``), its density between low and high, and how far it stands out (log2)."""
     e = odds + by[0] * min(max(density, low), high)
     e += by[1] * min(out_by, 4.0) if out_by > 0.0 else by[2] * min(-out_by, 4.0)
-    return float(table[int((min(max(e, STEEPEST), FLATTEST) - STEEPEST) * STEPS + 0.5)])
+    return float(table[int((min(max(e, MIN_LOG_ODDS), MAX_LOG_ODDS) - MIN_LOG_ODDS) * TABLE_ENTRIES_PER_UNIT + 0.5)])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -342,8 +356,8 @@ def differences(
     axis: int,
     out: Floats,
 ) -> None:
-    """Of siblings on either side of a cut: D as in ``contrasts``, what company adds to its variance, and what noise and
-    chance do."""
+    """For siblings on either side of a cut: D as in ``contrasts``, its variance by correlation, and by noise and
+    chance."""
     low, high, by = scale[2], scale[3], (weight[2], weight[3], weight[4])
     for i in range(len(pairs)):
         a, b = pairs[i, 0], pairs[i, 1]
@@ -368,11 +382,11 @@ def differences(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def neighbours(rows: Ints, of: Floats, stretch: int, far: int) -> Floats:
-    """Products of D of boxes that are 1, 2, … below ``far`` apart on a line, and what they would be were boxes alike.
+    """Sum the products of D of boxes that are 1, 2, … below ``far`` apart on a line.
 
-    ``rows`` are those of ``beside_lines``, ``of`` those of ``differences``. A line falls into stretches of so many
-    boxes, weighed by how much of their variance is their own. Of each distance: Σ w·sd·sd of all pairs; of pairs cut at
-    one border the same, Σ w·D·D and Σ (w·D·D)². In entry 0 the first is Σ w·sd².
+    ``rows`` are those of ``beside_lines``, ``of`` those of ``differences``. Stretches of so many boxes of a line share
+    the weight w, which grows with the fraction of their variance that is not noise. Per distance: Σ w·sd·sd of all
+    pairs; for pairs cut at one border the same, Σ w·D·D and Σ (w·D·D)². In entry 0 the first is Σ w·sd².
     """
     out = np.zeros((far, 4))
     start = 0
@@ -407,13 +421,19 @@ def neighbours(rows: Ints, of: Floats, stretch: int, far: int) -> Floats:
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def stepped(value: float, powers: Floats) -> float:
-    """The nearest power of 2^(1/4); 0 stays."""
+    """Round to the nearest power of 2^(1/4); values below the smallest become 0."""
     if value <= powers[0]:
         return 0.0
     bits = np.float64(value).view(np.int64)
     m = np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)  # 1 <= m < 2
-    k = 4 * ((bits >> 52) - 1023) + (m > EIGHTHS[0]) + (m > EIGHTHS[1]) + (m > EIGHTHS[2]) + (m > EIGHTHS[3])
-    return float(powers[min(int(k) - SMALLEST, len(powers) - 1)])
+    k = (
+        4 * ((bits >> 52) - 1023)
+        + (m > ROUNDING_BORDERS[0])
+        + (m > ROUNDING_BORDERS[1])
+        + (m > ROUNDING_BORDERS[2])
+        + (m > ROUNDING_BORDERS[3])
+    )
+    return float(powers[min(int(k) - MIN_UNEVENNESS_POWER, len(powers) - 1)])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -431,19 +451,19 @@ def unevenness(
     scale: Floats,
     weight: Floats,
     powers: Floats,
-    company: float,
+    inflation: float,
     stretch: Floats,
     often: Floats,
     begin: int,
     end: int,
     out: Floats,
 ) -> None:
-    """q = mean + company · correlation · (square − mean), less what slopes explain, of leaves, as ``stepped``.
+    """Compute q = mean + inflation · correlation · (square − mean) of leaves, less what slopes explain, rounded.
 
-    ``kept_child`` is the tree that is published, ``kept`` which node of the whole tree each of its nodes is, or nothing
-    where it is the whole tree. ``explained`` is one number a node, or none at all; ``stretch`` as in ``contrasts``,
-    and ``often`` how much a cut along each axis counts. q is 0 at inner nodes. Written are the children of nodes from
-    ``begin`` to ``end``; -1 is nothing, whose child is the root.
+    ``kept_child`` is the published tree, ``kept`` the node of the whole tree for each of its nodes, or empty where it
+    is the whole tree. ``explained`` has one number per node, or is empty; ``stretch`` is as in ``contrasts``, and
+    ``often`` the weight of a cut across each axis. q is 0 at inner nodes. The children of nodes from ``begin`` to
+    ``end`` are written; -1 stands for the parent of the root.
     """
     low, high, by = scale[2], scale[3], (weight[2], weight[3], weight[4])
     size, noise, prior, usual, content, odds, s = -1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -481,7 +501,7 @@ def unevenness(
                     s = math.sqrt(noise * (1.0 - part) + part * part * above)
                 mean, square = expected(z[v] + noise * gain, s, prior, hazard)
             over = square - mean
-            if over <= 0.0:  # hardly anything: no two points to keep company
+            if over <= 0.0:  # nearly empty: no pair of points
                 out[j] = stepped(mean, powers)
                 continue
             crowd = log2(mean + 1.0)
@@ -495,5 +515,5 @@ def unevenness(
             else:
                 over *= correlation(odds, crowd - content, crowd - usual, low, high, by, logistic)
             if len(explained):
-                over = max(over - explained[j], LEAST * over)
-            out[j] = stepped(mean + company * over, powers)
+                over = max(over - explained[j], MIN_UNEXPLAINED_FRACTION * over)
+            out[j] = stepped(mean + inflation * over, powers)

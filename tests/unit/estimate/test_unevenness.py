@@ -127,18 +127,18 @@ def slow_uneven(full, slopes=None):
         odds = by[0] + by[1] * np.clip(np.log2(sides) - side, -2.5, 4)
         odds += by[2] * (np.clip(math.log2(mean + 1) - axes * size, low, high) - middle)
         odds += by[3] * np.clip(out_by, 0, 4) + by[4] * np.clip(-out_by, 0, 4)
-        rho_each = 1 / (1 + np.exp(-np.clip(odds, kernel.STEEPEST, kernel.FLATTEST)))
+        rho_each = 1 / (1 + np.exp(-np.clip(odds, kernel.MIN_LOG_ODDS, kernel.MAX_LOG_ODDS)))
         thin = [math.sqrt(math.prod(max(a / b, 1) for b in sides)) for a in sides]
         over = max(square - mean, 0) * (rho_each * sides @ np.array(thin)) / sides.sum()
         if slopes is not None:
-            over = max(over - np.mean(slopes[v] ** 2) / 16, kernel.LEAST * over)
+            over = max(over - np.mean(slopes[v] ** 2) / 16, kernel.MIN_UNEXPLAINED_FRACTION * over)
         out[v] = mean + inflation * over
     return out
 
 
 def rows_of(seen):
     nodes, parts = learned.split_nodes(seen.tree)
-    rows = np.empty((100_000, kernel.COLUMNS))
+    rows = np.empty((100_000, kernel.CONTRAST_COLUMNS))
     return nodes, parts, rows[: kernel.contrasts(nodes, parts, *seen.counts, seen.state, seen.elongation, rows)]
 
 
