@@ -11,6 +11,7 @@ import numpy as np
 from veilmap.arrays import Floats, SmallInts
 from veilmap.kernels import neighbours
 from veilmap.kernels import post_processing as kernel
+from veilmap.kernels.grid_shape import child_grid_shapes
 from veilmap.trees import CurveTree, Tree
 
 
@@ -30,7 +31,7 @@ class Adjacency:
         neighbours.measure_boxes(tree.lo, tree.hi, volume)
         larger = 2 ** (axes / 2)  # half as wide again, nearly, along every axis
         shape = np.empty((tree.size, axes), np.int32)
-        neighbours.find_shapes(tree.first_child, tree.lo, tree.hi, shape)
+        child_grid_shapes(tree.first_child, tree.lo, shape)
         find = partial(
             neighbours.find_neighbours, tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape
         )

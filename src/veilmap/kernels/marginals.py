@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 
 from veilmap.arrays import Flags, Floats, Ints
-from veilmap.kernels.sibling_index import BLOCK, FAN, FEWEST, Halved, add_children, add_groups, find_grid, halve
+from veilmap.kernels.grid_shape import grid_shape
+from veilmap.kernels.sibling_index import BLOCK, FAN, FEWEST, Halved, add_children, add_groups, halve
 
 MANY = 1 << 19  # nodes of a tree that keeps fewer marginals
 
@@ -79,7 +80,7 @@ def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, shape: Int
     edges = entries = 0
     for v in np.flatnonzero(tree.axis == BLOCK):
         mine, u = shape[tree.at[v]], tree.origin[v]
-        find_grid(first_child[u], first_child[u + 1], lo, hi, mine)
+        grid_shape(first_child[u], first_child[u + 1], lo, mine)
         mine[2 * axes] = entries
         size = 1
         for k in range(axes):

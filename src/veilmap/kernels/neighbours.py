@@ -32,20 +32,6 @@ def holds(lo: Ints, hi: Ints, v: int, place: Ints) -> bool:
     return inside
 
 
-@njit(cache=True, nogil=True)
-def shape_of(a: int, b: int, lo: Ints, hi: Ints, shape: SmallInts) -> None:
-    """How many of the boxes a : b lie side by side along each axis, if they are a grid written row by row; else 0s."""
-    stride = 1
-    for k in range(lo.shape[1] - 1, -1, -1):
-        n = 1
-        while a + n * stride < b and lo[a + n * stride, k] == hi[a + (n - 1) * stride, k]:
-            n += 1
-        shape[k] = n
-        stride *= n
-    if stride != b - a:
-        shape[:] = 0
-
-
 @njit(cache=True, nogil=True, inline="always")
 def descend(
     first_child: Ints, lo: Ints, hi: Ints, volume: Floats, shape: SmallInts, v: int, place: Ints, small: float
@@ -77,15 +63,6 @@ def descend(
         if first_child[at] == first_child[at + 1] or volume[at] <= small:
             return at
         v = at
-
-
-@njit(cache=True, nogil=True)
-def find_shapes(first_child: Ints, lo: Ints, hi: Ints, out: SmallInts) -> None:
-    """``shape_of`` the children of each node; 0s where there are none."""
-    out[:] = 0
-    for u in range(len(out)):
-        if first_child[u] < first_child[u + 1]:
-            shape_of(first_child[u], first_child[u + 1], lo, hi, out[u])
 
 
 @njit(cache=True, nogil=True)

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from veilmap.arrays import Floats, Ints
-from veilmap.kernels.sibling_index import find_grid
+from veilmap.kernels.grid_shape import is_grid
 
 SLIVER = 2.0**-40
 """A leaf of which less than this is held, or not held, is not cut: rounding does that where edges touch it."""
@@ -27,7 +27,7 @@ def grid_columns(first_child: Ints, lo: Ints, hi: Ints, out: Ints) -> None:
     shape = np.empty(2, np.int64)
     for v in range(len(out)):
         a, b = first_child[v], first_child[v + 1]
-        out[v] = shape[1] if a < b and find_grid(a, b, lo, hi, shape) else 0
+        out[v] = shape[1] if a < b and is_grid(a, b, lo, hi, shape) else 0
 
 
 @njit(cache=True, nogil=True)

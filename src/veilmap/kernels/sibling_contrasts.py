@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from veilmap.arrays import Floats, Ints
-from veilmap.kernels.neighbours import shape_of
+from veilmap.kernels.grid_shape import grid_shape
 
 
 @njit(cache=True, nogil=True)
@@ -29,8 +29,7 @@ def add_contrasts(
         a, b = first_child[j], first_child[j + 1]
         if b - a < 2:
             continue
-        shape_of(a, b, lo, hi, side)
-        if side[0] == 0:  # no grid
+        if not grid_shape(a, b, lo, side):
             continue
         stride, enough = b - a, 4 * math.sqrt(2 * noise[j])
         for k in range(axes):

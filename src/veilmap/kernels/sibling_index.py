@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from veilmap.arrays import Flags, Floats, Ints
+from veilmap.kernels.grid_shape import is_grid
 
 LEAF, FAN, HOLLOW, BLOCK = -1, -2, -3, -4  # in place of the axis of a cut
 CANDIDATES = 64  # lines tried when siblings are not cut by the obvious one
@@ -87,31 +88,6 @@ def find_cut(member: Ints, a: int, b: int, lo: Ints, hi: Ints) -> tuple[int, int
 
 
 @njit(cache=True, nogil=True)
-def find_grid(a: int, b: int, lo: Ints, hi: Ints, shape: Ints) -> bool:
-    """Whether the boxes a : b are a grid, written row by row; fills how many there are along each axis."""
-    axes = lo.shape[1]
-    stride = 1
-    for k in range(axes - 1, -1, -1):
-        n = 1
-        while a + n * stride < b and lo[a + n * stride, k] > lo[a + (n - 1) * stride, k]:
-            n += 1
-        shape[k] = n
-        stride *= n
-    if stride != b - a:
-        return False
-    for i in range(b - a):
-        stride = 1
-        for k in range(axes - 1, -1, -1):
-            place = i // stride % shape[k]
-            if lo[a + i, k] != lo[a + place * stride, k] or hi[a + i, k] != hi[a + place * stride, k]:
-                return False
-            if place and lo[a + i, k] != hi[a + (place - 1) * stride, k]:
-                return False
-            stride *= shape[k]
-    return True
-
-
-@njit(cache=True, nogil=True)
 def grow_halves(
     first_child: Ints,
     lo: Ints,
@@ -155,7 +131,7 @@ def grow_halves(
         if a == b:
             axis[v] = LEAF if all_full else HOLLOW
         leaves = origin[v] >= 0 and all_full and b - a >= FEWEST and first_child[a] == first_child[b]
-        if leaves and axes <= MOST_AXES and find_grid(a, b, lo, hi, shape):
+        if leaves and axes <= MOST_AXES and is_grid(a, b, lo, hi, shape):
             axis[v], at[v] = BLOCK, blocks
             blocks += 1
             a = b

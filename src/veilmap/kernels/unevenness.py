@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from veilmap.arrays import Flags, Floats, Ints
+from veilmap.kernels.grid_shape import grid_shape
 
 MIN_HAZARD_ARGUMENT = -30.0  # the hazard is tabulated from here …
 MAX_HAZARD_ARGUMENT = 8.0  # … to here
@@ -126,29 +127,10 @@ def expect_inner(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def grid_parts(first_child: Ints, lo: Ints, v: int, parts: Ints) -> bool:
-    """Into how many parts a node's children cut it along each axis; False when they are no grid in row-major order."""
-    a, n = first_child[v], first_child[v + 1] - first_child[v]
-    stride = 1
-    for k in range(lo.shape[1] - 1, -1, -1):
-        m = 1
-        while (m + 1) * stride <= n:
-            same = True
-            for j in range(k):
-                same = same and lo[a + m * stride, j] == lo[a, j]
-            if not same:
-                break
-            m += 1
-        parts[k] = m
-        stride *= m
-    return bool(stride == n)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def all_parts(first_child: Ints, lo: Ints, nodes: Ints, parts: Ints, grid: Flags) -> None:
     """Find the shape of the grid of children of each of these nodes."""
     for i in range(len(nodes)):
-        grid[i] = grid_parts(first_child, lo, nodes[i], parts[i])
+        grid[i] = grid_shape(first_child[nodes[i]], first_child[nodes[i] + 1], lo, parts[i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -298,7 +280,7 @@ def beside_lines(
         while top:
             top -= 1
             v = stack[top]
-            if not grid_parts(first_child, lo, v, parts):
+            if not grid_shape(first_child[v], first_child[v + 1], lo, parts):
                 continue
             stride[axes - 1] = 1
             for k in range(axes - 2, -1, -1):

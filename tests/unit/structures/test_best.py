@@ -17,7 +17,6 @@ from tests import naive
 from veilmap.budgets import Chosen, Geometric, LeafOnly, Levels, Uniform
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.neighbours import shape_of
 from veilmap.kernels.sibling_contrasts import add_contrasts
 from veilmap.method.method import Method, Noise
 from veilmap.method.registry import METHODS
@@ -379,11 +378,3 @@ def test_siblings_are_compared_as_by_the_slow_twin(seed: int, axes: int) -> None
     slow = naive.unlike_siblings(tree, count, noise, 4)
     assert pairs.tolist() == slow[0].tolist()
     np.testing.assert_allclose(unlike, slow[1], atol=1e-9)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_sides_of_a_grid_of_children(seed: int, axes: int) -> None:
-    parts = np.random.default_rng(seed).integers(1, 6, (1, axes))
-    tree, side = CutTree.root(512, axes).split(parts), np.empty(axes, np.int32)
-    shape_of(1, tree.size, tree.lo, tree.hi, side)
-    assert side.tolist() == parts[0].tolist()
