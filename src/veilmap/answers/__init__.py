@@ -1,1 +1,1 @@
-"""Answers from published numbers alone: boxes and zones, with error bars."""
+"""Counts in boxes and zones with error bars, computed from published numbers alone."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import veilmap as vm
 from tests import naive
 from tests.unit.kernels.test_kernels import random_queries
-from veilmap.answers.answerer import WORTH_TABLES, Answerer, reach
+from veilmap.answers.answerer import MAX_NODES_PER_BOX_FOR_TABLES, Answerer, noise_intervals
 from veilmap.answers.intervals import half_widths, quantiles, skew_shift
 from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
@@ -193,8 +193,8 @@ def test_answers_can_be_pickled_and_copied(method):
 def test_answers_show_the_first_few():
     release = released(KD, 2)
     few, many = release.count([0, 0, 1, 1]), release.count(np.tile([0, 0, 1, 1], (30, 1)))
-    away = reach(few.stderr, 0.95, False)[0]
-    assert repr(few) == f"<Answers at 95 % confidence: {few.estimate[0]:.6g} ± {away:.3g}>"
+    half = noise_half_widths(few.stderr, 0.95)[0]
+    assert repr(few) == f"<Answers at 95 % confidence: {few.estimate[0]:.6g} ± {half:.3g}>"
     assert repr(many).endswith(", 25 more>")
     assert repr(release.count(np.empty((0, 4)))) == "<Answers at 95 % confidence: none>"
 
@@ -206,7 +206,8 @@ def test_a_few_boxes_are_answered_as_many_are(method, axes):
     tree, total = release.estimates.tree, abs(release.estimates.estimate[0])
     if not release.consistent:
         return
-    boxes = random_queries(7, axes, np.random.default_rng(7).random(50), count=2 + tree.size // WORTH_TABLES)
+    enough = 2 + tree.size // MAX_NODES_PER_BOX_FOR_TABLES
+    boxes = random_queries(7, axes, np.random.default_rng(7).random(50), count=enough)
     written = CutTree(tree.lo, tree.hi, tree.children, tree.level_start)
     many = Answerer(release.domain, replace(release.estimates, tree=written), True)
     big = many.count(boxes, 0.95)
@@ -241,8 +242,18 @@ def multiplier(confidence):
     return max(quantiles(confidence))
 
 
-def test_intervals_reach_one_more_than_the_errors_or_nowhere():
-    assert reach(np.array([0.0, 1.0, 10.0]), 0.9, False).tolist() == [0, 1 + multiplier(0.9), 1 + 10 * multiplier(0.9)]
+def noise_half_widths(stderr, confidence):
+    """Half widths of intervals whose error is Laplace noise alone."""
+    none = np.zeros_like(stderr)
+    return half_widths(np.square(stderr), none, none, confidence)
+
+
+def test_intervals_are_one_wider_than_the_noise_or_have_no_width():
+    stderr, expected = np.array([0.0, 1.0, 10.0]), [0, 1 + multiplier(0.9), 1 + 10 * multiplier(0.9)]
+    assert noise_half_widths(stderr, 0.9).tolist() == expected
+    low, high = noise_intervals(np.full(3, 1e4), stderr, 0.9, False)
+    assert low.tolist() == [1e4 - half for half in expected]
+    assert high.tolist() == [1e4 + half for half in expected]
 
 
 @EVERY_METHOD

@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 
 import veilmap as vm
 from tests import naive
-from tests.unit.answers.test_answerer import HEIGHTS, KD, Overlapping, publish, uniform_points, unit_domain
+from tests.unit.answers.test_answerer import (
+    HEIGHTS,
+    KD,
+    Overlapping,
+    noise_half_widths,
+    publish,
+    uniform_points,
+    unit_domain,
+)
 from tests.unit.kernels.test_kernels import SEEDS, random_queries
 from tests.unit.kernels.test_marginals import LARGE, cut_trees, pinwheel, queries_of, random_estimates
 from tests.unit.test_trees import trees
-from veilmap.answers.answerer import Answerer, reach
+from veilmap.answers.answerer import Answerer
 from veilmap.answers.intervals import half_widths, skew_shift, variance_of
 from veilmap.estimate.node_estimates import NodeEstimates
 from veilmap.estimate.pruning import prune
@@ -333,7 +341,7 @@ def test_intervals_and_copies_have_all_of_the_error(method):
 
 def test_half_widths_grow_with_every_part_of_the_error():
     one, none = np.ones(1), np.zeros(1)
-    assert half_widths(4 * one, none, none, 0.9) == reach(2 * one, 0.9, False)
+    assert half_widths(4 * one, none, none, 0.9) == noise_half_widths(2 * one, 0.9)
     assert half_widths(4 * one, 5 * one, one, 0.9) > half_widths(4 * one, 4 * one, one, 0.9)
     assert half_widths(4 * one, 5 * one, one, 0.9) > half_widths(3 * one, 5 * one, one, 0.9)
 

@@ -115,7 +115,7 @@ def test_columns_of_the_same_name_stay(run, released, tmp_path, name):
     assert list(got.columns) == ["name", "code", name, *(f"veilmap_{name}" for name in ADDED), "geometry"]
     status, _, err = run("query", released, "--zones", out, "-o", again)
     assert status == 2
-    assert "The zones have columns veilmap_count, veilmap_high, veilmap_low, veilmap_stderr already: rename" in err
+    assert "The zones already have columns veilmap_count, veilmap_high, veilmap_low, veilmap_stderr. Rename" in err
     assert not again.exists()
 
 
@@ -137,7 +137,7 @@ def test_crossing_borders_are_mended_on_request(run, released, tmp_path):
     geopandas.GeoDataFrame({"name": ["bow"]}, geometry=[bow], crs="EPSG:4326").to_file(path)
     status, _, err = run("query", released, "--zones", path)
     assert status == 2
-    assert "Zone 0 is no valid polygon" in err
+    assert "Zone 0 is not a valid polygon" in err
     assert "--make-valid" in err
     _, out, _ = run("query", released, "--zones", path, "--make-valid", "--format", "json")
     both = shapely.union(*(shapely.Polygon([(x, 42), (5, 45), (x, 48)]) for x in (2, 8)))
@@ -176,14 +176,17 @@ def bad_files(folder):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--zones", "nowhere.geojson"), "There is no file of zones"),
-        (("--zones", "/vsicurl/http://localhost/x.geojson"), "There is no file of zones"),
-        (("--zones", "points.geojson"), "zone 0 is a Point: leave it out"),
-        (("--zones", "text.geojson"), "No zones can be read from 'text.geojson': it is damaged, holds something else"),
+        (("--zones", "nowhere.geojson"), "There is no zone file"),
+        (("--zones", "/vsicurl/http://localhost/x.geojson"), "There is no zone file"),
+        (("--zones", "points.geojson"), "zone 0 is a Point. Leave it out"),
+        (
+            ("--zones", "text.geojson"),
+            "No zones can be read from 'text.geojson'. The file is damaged, its content does",
+        ),
         (("--zones", "cut.gpkg"), "No zones can be read from"),
         (("--zones", "plain.parquet"), "No zones can be read from"),
         (("--zones", "plain.parquet", "--layer", "x"), "is a .parquet file, which has no layers"),
-        (("--zones", "table.csv"), "zones are not read from 'table.csv': use one of .gpkg"),
+        (("--zones", "table.csv"), "from 'table.csv': the suffix selects the format and must be one of .gpkg"),
         (("--zones", "table.gpkg"), "has rows without shapes. Give a file with a polygon in each row"),
         (("--zones", "zones.gpkg", "--box", "0,40,1,41"), "or zones (--zones FILE), but not both"),
         (("--zones", "zones.gpkg", "--confidence", "95"), "confidence of an interval lies between 0 and 1"),
@@ -192,7 +195,7 @@ def bad_files(folder):
             ("--zones", "zones.gpkg", "-o", "zones.gpkg", "--overwrite"),
             "zones.gpkg is the file of zones and would be lost",
         ),
-        (("--zones", "zones.gpkg", "-o", "counts.shp"), "The ending of a file of zones is one of .gpkg"),
+        (("--zones", "zones.gpkg", "-o", "counts.shp"), "The suffix of a zone file must be one of .gpkg"),
         (("--zones", "zones.gpkg", "-o", "no/such/counts.gpkg"), "does not exist. Create it first"),
         (("--box", "0,40,1,41", "-o", "counts.csv"), "--layer, --make-valid and --out need --zones"),
     ],
