@@ -403,7 +403,7 @@ def test_gaussian_counts_tell_no_more_than_the_claim() -> None:
 # When all rows lie in cell 1, every cut has all of them on one side, and none is better than another. One more row, in
 # cell 0, makes the cut between them e^ε times as likely as any other. There are many, so that it is rare without.
 EVEN = {"look": first_cut, "base": (1,), "both": 1, "bits": 6, "runs": 500}
-COARSE = (("veilmap.structures.grids.FEWEST", 1),)  # grids of few cells, for few rows
+COARSE = (("veilmap.structures.grids.MIN_FIRST_LEVEL_BOXES", 1),)  # grids of few cells, for few rows
 CUTS: dict[str, tuple[Audit | FieldAudit, tuple[Break, ...]]] = {
     "kd-standard": (FieldAudit(**fields(runs=16), base=(1,)), (sharp_weights,)),
     "kd-hybrid": (FieldAudit(**fields(runs=16, switch="half", height=2), base=(1,)), (sharp_weights,)),

@@ -1,4 +1,4 @@
-"""Reading cuts off the counts of a grid."""
+"""Find the cuts of a kd-tree in a grid of noisy counts, with the help of a summed-area table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from veilmap.arrays import Floats, Ints
 
 
 def summed_area(grid: Floats) -> Floats:
-    """Flat; entry (x, y, …) is the sum of all that lies below it on every axis."""
+    """Return the summed-area table of a grid, flat and one longer per axis: S(x, y, …) = Σ grid[i < x, j < y, …]."""
     table = np.zeros(tuple(n + 1 for n in grid.shape))
     inner = table[(slice(1, None),) * grid.ndim]
     inner[...] = grid
@@ -20,7 +20,7 @@ def summed_area(grid: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def box_sum(table: Floats, cells: int, lo: Ints, hi: Ints) -> float:
-    """The sum of the cells of a box, from a summed-area table with ``cells`` a side."""
+    """Return the sum of a box of cells: Σ over its corners of ± S, for a grid with ``cells`` cells per axis."""
     axes = len(lo)
     total = 0.0
     for corner in range(2**axes):
@@ -35,11 +35,13 @@ def box_sum(table: Floats, cells: int, lo: Ints, hi: Ints) -> float:
 
 
 @njit(cache=True, nogil=True)
-def looks_even(table: Floats, cells: int, lo: Ints, hi: Ints, noise: float, sure: float) -> bool:
-    """Whether noise and chance explain how the counts of a box differ, in 2, 4 and 8 parts along each axis.
+def looks_uniform(table: Floats, cells: int, lo: Ints, hi: Ints, noise_variance: float, margin_sd: float) -> bool:
+    """Return whether noise and sampling error explain the differences of counts inside a box.
 
-    ``noise`` is its variance for one cell. Each part's squared surprise has mean 1 and, for noise like Laplace's,
-    a variance of at most 5; their sum may be ``sure`` deviations above what it should be.
+    The box is divided into 2, 4 and 8 parts per axis. With n_i cells in part i of n, the expected count is
+    e_i = total · n_i / n, and the statistic is chi-square = Σ (count_i − e_i)² / (n_i · noise_variance + max(e_i, 0)).
+    Each term has mean 1 and, for Laplace noise, a variance of at most 5. The box is not uniform if a statistic exceeds
+    its mean by more than ``margin_sd`` standard deviations.
     """
     axes = len(lo)
     total = box_sum(table, cells, lo, hi)
@@ -48,8 +50,8 @@ def looks_even(table: Floats, cells: int, lo: Ints, hi: Ints, noise: float, sure
         n *= hi[k] - lo[k]
     a, b = lo.copy(), hi.copy()
     for parts in (2, 4, 8):
-        surprise = 0.0
-        blocks = 0
+        chi_square = 0.0
+        terms = 0
         for place in range(parts**axes):
             here = 1.0
             rest = place
@@ -61,22 +63,26 @@ def looks_even(table: Floats, cells: int, lo: Ints, hi: Ints, noise: float, sure
                 here *= b[k] - a[k]
             if here > 0:
                 expected = total * here / n
-                surprise += (box_sum(table, cells, a, b) - expected) ** 2 / (here * noise + max(expected, 0.0))
-                blocks += 1
-        if surprise > blocks + sure * np.sqrt(5.0 * blocks):
+                chi_square += (box_sum(table, cells, a, b) - expected) ** 2 / (
+                    here * noise_variance + max(expected, 0.0)
+                )
+                terms += 1
+        if chi_square > terms + margin_sd * np.sqrt(5.0 * terms):
             return False
     return True
 
 
 @njit(cache=True, nogil=True)
-def cut_boxes(table: Floats, cells: int, lo: Ints, hi: Ints, axis: int, noise: float, sure: float, at: Ints) -> None:
-    """Where the counts of a grid say that each box has its median along an axis; -1 for boxes to be left whole.
+def find_median_cuts(
+    table: Floats, cells: int, lo: Ints, hi: Ints, axis: int, noise_variance: float, margin_sd: float, at: Ints
+) -> None:
+    """Write into ``at`` the grid line nearest to the median of each box along an axis; -1 for boxes that are not cut.
 
-    Those are boxes of one cell along the axis, and boxes that look even.
+    Boxes of one cell along the axis and boxes that look uniform are not cut.
     """
     for v in range(len(lo)):
         at[v] = -1
-        if hi[v, axis] - lo[v, axis] < 2 or looks_even(table, cells, lo[v], hi[v], noise, sure):
+        if hi[v, axis] - lo[v, axis] < 2 or looks_uniform(table, cells, lo[v], hi[v], noise_variance, margin_sd):
             continue
         half = box_sum(table, cells, lo[v], hi[v]) / 2
         end = hi[v].copy()
@@ -85,7 +91,7 @@ def cut_boxes(table: Floats, cells: int, lo: Ints, hi: Ints, axis: int, noise: f
             end[axis] = c
             running = box_sum(table, cells, lo[v], end)
             at[v] = c
-            if running >= half:  # the cell that ends here has the median: cut at the nearer of its sides
+            if running >= half:  # the cell that ends here holds the median: cut at its nearer side
                 if c - 1 > lo[v, axis] and half - before < running - half:
                     at[v] = c - 1
                 break

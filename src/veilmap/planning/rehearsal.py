@@ -16,7 +16,7 @@ from veilmap.estimate.node_estimates import NodeEstimates
 from veilmap.estimate.pruning import prune
 from veilmap.method.method import Method, PostProcessing
 from veilmap.method.resources import QuestionCount
-from veilmap.structures import CELLS_PER_RUN, Gate, middles
+from veilmap.structures import CELLS_PER_RUN, Gate, midpoints
 from veilmap.trees import CurveTree, CutTree, Parts, RegularTree, Tree
 from veilmap.vault import LaplaceNoise, NoisyTree, decay
 
@@ -107,7 +107,7 @@ class Rehearsal:
 
     def find_medians(self, axis: int, *_: object) -> Ints:
         self.sorted = True
-        return middles(self.tree, axis)
+        return midpoints(self.tree, axis)
 
     def grid(self, parts: Parts, _: Fraction) -> Ints:
         self.add_question()

@@ -15,7 +15,7 @@ import numpy as np
 import veilmap as vm
 from veilmap.arrays import Flags, Floats, Ints
 from veilmap.budgets import Budget
-from veilmap.kernels.grid_cuts import cut_boxes, summed_area
+from veilmap.kernels.grid_cuts import find_median_cuts, summed_area
 from veilmap.reproduce.figures import drawing, pictures
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task
 from veilmap.structures import Gate, Structure
@@ -131,7 +131,7 @@ def _by_grid(points: Floats, kind: Kind, depths: int) -> tuple[list[Ints], float
     for _ in range(depths):
         begun = perf_counter()
         at = np.empty(len(borders) - 1, np.int64)
-        cut_boxes(table, GRID, borders[:-1, None].copy(), borders[1:, None].copy(), 0, 1.0, -np.inf, at)
+        find_median_cuts(table, GRID, borders[:-1, None].copy(), borders[1:, None].copy(), 0, 1.0, -np.inf, at)
         at = np.where(at < 0, borders[1:], at)  # a box of one cell cannot be cut: all of it stays on the left
         times.append(perf_counter() - begun)
         cuts.append(at * (DOMAIN.side // GRID))

@@ -1,4 +1,4 @@
-"""One even grid, or one whose cells are cut again where much was counted (Qardaji, Yang, Li, ICDE 2013)."""
+"""A uniform grid, and an adaptive grid that splits crowded boxes again (Qardaji, Yang, Li, ICDE 2013)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,29 @@ from veilmap.domain import MOST_BITS
 from veilmap.errors import BadInput
 from veilmap.structures.base import Gate, Structure
 
-CELL, SMALL_CELL = 10.0, 5.0  # rows times ε that a cell of the first and of the second level deserves
-FEWEST, MOST = 100, 2**22  # cells of the first level
-MOST_PARTS = 512  # of one of its cells, along an axis
+FIRST_LEVEL_ROWS_EPS = 10.0
+"""The constant c of the paper's first level: about rows · ε / c boxes in the plane."""
+SECOND_LEVEL_ROWS_EPS = 5.0
+"""The same constant of the adaptive grid's second level (c / 2 in the paper)."""
+MIN_FIRST_LEVEL_BOXES = 100
+MAX_BOXES_PER_LEVEL = 2**22
+"""Limits the memory of a grid whose size follows from noisy counts."""
+MAX_PARTS_PER_AXIS = 512
+"""Limit of the second split of one box, along one axis."""
 
 
-def cells_a_side(rows: NDArray[Any], epsilon: float, cell: float, axes: int) -> Floats:
-    """(rows · ε / cell)^(2 / (d + 2)), where noise and uneven cells are in balance; a square root in the plane."""
-    cells: Floats = (np.maximum(rows, 0) * epsilon / cell) ** (2 / (axes + 2))
-    return cells
+def boxes_per_axis(rows: NDArray[Any], epsilon: float, rows_eps: float, axes: int) -> Floats:
+    """Return (rows · ε / rows_eps)^(2 / (d + 2)), which balances noise error and non-uniformity error.
+
+    In the plane this is a square root, as in the paper.
+    """
+    sides: Floats = (np.maximum(rows, 0) * epsilon / rows_eps) ** (2 / (axes + 2))
+    return sides
 
 
 @dataclass(frozen=True, slots=True)
 class UniformGrid(Structure):
-    """One grid of ``cells`` a side; by default as many as suit the noisy number of rows."""
+    """One grid with ``cells`` boxes per axis; by default, a number that suits the noisy number of rows."""
 
     cells: int | None = None
     height: ClassVar[int] = 1
@@ -37,74 +46,79 @@ class UniformGrid(Structure):
 
     def __post_init__(self) -> None:
         if self.cells is not None and not (type(self.cells) is int and 1 <= self.cells <= 2**MOST_BITS):
-            raise BadInput(f"A grid has 1 or more cells a side, and at most {2**MOST_BITS}; got {self.cells!r}.")
+            raise BadInput(f"A grid has 1 to {2**MOST_BITS} cells per axis; got {self.cells!r}.")
 
     def nodes(self, dimensions: int) -> int | None:
         return None if self.cells is None else 1 + self.cells**dimensions
 
     @property
     def passes(self) -> int | None:
-        return 2  # rows are counted, and then placed in the grid
+        return 2  # one to count all rows, one to count them in the grid
 
     def halvings(self, dimensions: int) -> int:
-        """Return 0: cells are not halved."""
+        """Return 0: boxes are not halved."""
         return 0
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
-        parts = level_shares(_by_level(budget), epsilon, 1)
-        rows = gate.count(0, parts[0]) if parts[0] else None
+        prices = level_shares(_level_budget(budget), epsilon, 1)
+        rows = gate.count(0, prices[0]) if prices[0] else None
         gate.refine((self.first(gate, rows, gate.sharpness(epsilon), 1),) * gate.domain.dimensions)
-        gate.count(1, parts[1])
+        gate.count(1, prices[1])
 
     def first(self, gate: Gate, rows: Ints | None, epsilon: float, coarser: float) -> int:
-        """Cells a side of the first level."""
+        """Return the number of boxes per axis on the first level, ``coarser`` times fewer than suits one grid."""
         axes = gate.domain.dimensions
         if self.cells is not None:
             return min(self.cells, gate.domain.side)
         if rows is None:
-            raise BadInput("A grid that chooses its cells must count all rows first: give the root a share, or cells.")
-        wanted = math.ceil(cells_a_side(rows, epsilon, CELL, axes)[0] / coarser)
-        return int(min(max(wanted, _root(FEWEST, axes)), _root(MOST, axes), gate.domain.side))
+            raise BadInput(
+                "A grid without a number of cells chooses it from the noisy number of rows. "
+                "Give the root a share of the budget, or set cells."
+            )
+        wanted = math.ceil(boxes_per_axis(rows, epsilon, FIRST_LEVEL_ROWS_EPS, axes)[0] / coarser)
+        fewest, most = _root(MIN_FIRST_LEVEL_BOXES, axes), _root(MAX_BOXES_PER_LEVEL, axes)
+        return int(min(max(wanted, fewest), most, gate.domain.side))
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveGrid(UniformGrid):
-    """A coarse grid, each of its cells cut into a grid of its own that suits its noisy count."""
+    """A coarse grid whose boxes are each split into a grid that suits their noisy count."""
 
     height: ClassVar[int] = 2
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/100", "49/100"])
 
     @property
     def passes(self) -> int | None:
-        return None  # its last level is no regular grid
+        return None  # the last level is not a regular grid
 
     def nodes(self, dimensions: int) -> int | None:
         return None
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes = gate.domain.dimensions
-        parts = level_shares(_by_level(budget), epsilon, 2)
-        if not parts[1]:
-            raise BadInput("An adaptive grid counts its first level: give it a share.")
-        rows = gate.count(0, parts[0]) if parts[0] else None
+        prices = level_shares(_level_budget(budget), epsilon, 2)
+        if not prices[1]:
+            raise BadInput("An adaptive grid must count its first level. Give that level a share of the budget.")
+        rows = gate.count(0, prices[0]) if prices[0] else None
         m = self.first(gate, rows, gate.sharpness(epsilon), 4)
         gate.refine((m,) * axes)
-        noisy = gate.count(1, parts[1]).astype(np.float64)
-        wanted = np.ceil(cells_a_side(noisy, gate.sharpness(parts[2]), SMALL_CELL, axes)).astype(np.int64)
-        finer = np.clip(wanted, 1, min(MOST_PARTS, max(1, gate.domain.side // m)))
-        if (cells := float(np.sum(finer.astype(np.float64) ** axes))) > MOST:  # what memory there is, surely
-            finer = np.maximum(1, (finer * (MOST / cells) ** (1 / axes)).astype(np.int64))
-        gate.split(np.tile(finer[:, None], (1, axes)))
-        gate.count(2, parts[2])
+        noisy = gate.count(1, prices[1]).astype(np.float64)
+        sides = boxes_per_axis(noisy, gate.sharpness(prices[2]), SECOND_LEVEL_ROWS_EPS, axes)
+        parts = np.clip(np.ceil(sides).astype(np.int64), 1, min(MAX_PARTS_PER_AXIS, max(1, gate.domain.side // m)))
+        if (boxes := float(np.sum(parts.astype(np.float64) ** axes))) > MAX_BOXES_PER_LEVEL:
+            parts = np.maximum(1, (parts * (MAX_BOXES_PER_LEVEL / boxes) ** (1 / axes)).astype(np.int64))
+        gate.split(np.tile(parts[:, None], (1, axes)))
+        gate.count(2, prices[2])
 
 
-def _by_level(budget: Budget) -> LevelBudget:
+def _level_budget(budget: Budget) -> LevelBudget:
+    """Return the budget; raise ``BadInput`` if it has a price per node instead of a price per level."""
     if isinstance(budget, NodeBudget):
-        raise BadInput("A grid has one price for each of its levels: give it Levels, or another budget by level.")
+        raise BadInput("A grid needs one price per level. Use Levels, or another budget by level.")
     return budget
 
 
-def _root(cells: int, axes: int) -> int:
-    """The whole number of cells a side for so many in all."""
-    side: float = cells ** (1 / axes)
+def _root(boxes: int, axes: int) -> int:
+    """Return the number of boxes per axis of a grid with at most this many boxes."""
+    side: float = boxes ** (1 / axes)
     return int(side + 1e-6)

@@ -1,4 +1,4 @@
-"""Boxes cut at private medians, the axes in turn; from some level on, perhaps, at midpoints (a hybrid)."""
+"""kd-trees: boxes cut at private medians, axis after axis, and optionally at midpoints on lower levels (hybrid)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from veilmap.trees import Tree
 from veilmap.validation import exact_rate, exact_share, whole_height
 
 MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean", "exact")
-"""How a kd-tree may find its medians; the last is not private."""
+"""Mechanisms that a kd-tree may compute its medians with; the last one is not private."""
+DEFAULT_HEIGHT = 8
+"""The default height, if the limit on cuts allows it."""
+DEFAULT_MAX_CUTS_PER_PATH = 16
+"""By default a tree has at most 2^16 leaves."""
+DEFAULT_HILBERT_ORDER = 18
+"""The default order of a Hilbert curve, unless the domain has fewer bits per axis."""
 
 
-def middles(tree: Tree, axis: int) -> Ints:
-    """The middle of every newest box."""
-    newest = tree.level(tree.height)
-    return (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2
+def midpoints(tree: Tree, axis: int) -> Ints:
+    """Return the midpoint of every frontier box along an axis."""
+    frontier = tree.level(tree.height)
+    return (tree.lo[frontier, axis] + tree.hi[frontier, axis]) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,11 @@ class KdTree(Structure):
     """A kd-tree of fanout 2^d: each counted level cuts every axis once (section 6.2 of the paper).
 
     Without a ``height`` it has 8 levels, fewer in more than two dimensions: at most about 2^16 leaves. With
-    ``fanout=2`` every single cut makes a counted level. ``switch`` says how many counted levels have medians,
-    ``"all"`` or ``"half"`` of them or a number; below them boxes are cut in the middle. Medians take
-    ``median_share`` of the budget, the same for each cut on a path. With ``sample``, a rate, they are those of a
-    random sample of the rows, one for the whole tree. ``check`` is the part of the budget that answers are checked
-    with, for their error bars.
+    ``fanout=2`` every single cut makes a counted level. ``switch`` is the number of counted levels with medians:
+    ``"all"``, ``"half"`` or a number; below them boxes are cut at midpoints. Medians take ``median_share`` of the
+    budget, divided equally among the cuts on a path. With ``sample``, a rate, medians are computed on a random sample
+    of the rows, the same for the whole tree. ``check`` is the share of the budget for checking the answers, which
+    calibrates error bars.
     """
 
     height: int | None = None
@@ -54,28 +60,30 @@ class KdTree(Structure):
             try:
                 object.__setattr__(self, "switch", whole_height(self.switch))
             except BadInput:
-                rule = 'A kd-tree has medians on "all" or "half" of its levels, or on a number of them, 0 or more'
+                rule = 'The switch of a kd-tree is "all", "half", or the number of levels with medians, 0 or more'
                 raise BadInput(f"{rule}; got {self.switch!r}.") from None
         if self.fanout not in (None, 2):
-            raise BadInput(f"A kd-tree has fanout 2, or by default 2 for each axis; got {self.fanout!r}.")
+            raise BadInput(f"The fanout of a kd-tree is 2, or by default 2^d for d axes; got {self.fanout!r}.")
         if self.median not in MEDIANS:
-            raise BadInput(f"A kd-tree has no {self.median!r} medians. {near_misses(str(self.median), MEDIANS)}")
+            suggestion = near_misses(str(self.median), MEDIANS)
+            raise BadInput(f"A kd-tree cannot compute medians by {self.median!r}. {suggestion}")
         object.__setattr__(self, "median_share", exact_share(self.median_share))
         object.__setattr__(self, "check", exact_share(self.check, "check"))
         if self.sample is not None:
             object.__setattr__(self, "sample", exact_rate(self.sample))
             if self.median == "exact":
-                raise BadInput("Exact medians are those of all rows: leave the sample out.")
+                raise BadInput("Exact medians are computed on all rows. Leave the sample out.")
 
     @property
     def median_mechanism(self) -> str:
         return self.median
 
     def settled(self, domain: Domain) -> Self:
-        """With a height."""
+        """Return the tree with a height."""
         if self.height is not None:
             return self
-        return replace(self, height=min(8, 8 if self.fanout == 2 else 16 // domain.dimensions, domain.bits))
+        by_leaves = DEFAULT_HEIGHT if self.fanout == 2 else DEFAULT_MAX_CUTS_PER_PATH // domain.dimensions
+        return replace(self, height=min(DEFAULT_HEIGHT, by_leaves, domain.bits))
 
     def nodes(self, dimensions: int) -> int | None:
         if self.height is None:
@@ -83,43 +91,45 @@ class KdTree(Structure):
         return int(2 ** (self.height * (1 if self.fanout == 2 else dimensions) + 1)) - 1
 
     def halvings(self, dimensions: int) -> int:
-        """How often an axis is cut."""
+        """Return the number of times that one axis is cut."""
         return -(-(self.height or 0) // (dimensions if self.fanout == 2 else 1))
 
     def axis(self, k: int, axes: int) -> int:
-        """The axis of the k-th cut."""
+        """Return the axis of the k-th cut."""
         return k % axes
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
         axes, height = gate.domain.dimensions, self.settled(gate.domain).height or 0
-        kept = epsilon * self.check
-        epsilon -= kept
+        check_price = epsilon * self.check
+        epsilon -= check_price
         step = 1 if self.fanout == 2 else axes  # cuts from one counted level to the next
-        with_medians = {"all": height, "half": height // 2}.get(str(self.switch), self.switch)
-        by_median = step * min(int(with_medians), height) if self.median_share else 0
-        free = self.median == "exact" or not by_median
-        medians = Fraction(0) if free else epsilon * self.median_share
+        levels_with_medians = {"all": height, "half": height // 2}.get(str(self.switch), self.switch)
+        median_cuts = step * min(int(levels_with_medians), height) if self.median_share else 0
+        free = self.median == "exact" or not median_cuts
+        medians_price = Fraction(0) if free else epsilon * self.median_share
         delta = gate.delta if self.median == "smooth-sensitivity" else Fraction(0)
-        part = medians
+        sample_epsilon = medians_price  # a sample amplifies privacy: medians may spend more on it
         if self.sample is not None and not free:
-            part, delta = gate.sample(self.sample, medians, delta, self.median), delta / self.sample
+            sample_epsilon = gate.sample(self.sample, medians_price, delta, self.median)
+            delta = delta / self.sample
         for k in range(height * step):
             axis = self.axis(k, axes)
-            if k < by_median:
-                gate.cut(axis, gate.medians(axis, part / by_median, delta / by_median, self.median), None)
+            if k < median_cuts:
+                at = gate.medians(axis, sample_epsilon / median_cuts, delta / median_cuts, self.median)
             else:
-                gate.cut(axis, middles(gate.tree(), axis), None)
-        count_levels(gate, epsilon - medians, budget, step)
-        if kept:
-            gate.reserve_check(kept)
+                at = midpoints(gate.tree(), axis)
+            gate.cut(axis, at, None)
+        count_levels(gate, epsilon - medians_price, budget, step)
+        if check_price:
+            gate.reserve_check(check_price)
 
 
 @dataclass(frozen=True, slots=True)
 class HilbertR(KdTree):
-    """A Hilbert R-tree: cells lie along a Hilbert curve, and ranges of it are cut in two (section 3.3 of the paper).
+    """A Hilbert R-tree: cells are ordered along a Hilbert curve, and ranges of it are cut in two (section 3.3).
 
-    A counted level cuts every range as often as the domain has axes, so that fanouts are those of a kd-tree.
-    The curve visits 2^``order`` cells along each axis; 18 by default, or what fits 62 bits.
+    A counted level cuts every range as often as the domain has axes, so the fanout is that of a kd-tree.
+    The curve visits 2^``order`` cells per axis; the default order is 18, or what fits into 62 bits.
     """
 
     order: int | None = None
@@ -127,13 +137,13 @@ class HilbertR(KdTree):
     def __post_init__(self) -> None:
         KdTree.__post_init__(self)
         if self.check:
-            raise BadInput(f"Answers along a curve cannot be checked, got check={self.check}: leave it out.")
+            raise BadInput(f"A Hilbert R-tree cannot check its answers; got check={self.check}. Leave it out.")
         if self.order is not None and not (type(self.order) is int and 1 <= self.order <= KEY_BITS // 2):
-            raise BadInput(f"The order of a Hilbert curve is 1 to {KEY_BITS // 2}, got {self.order!r}.")
+            raise BadInput(f"The order of a Hilbert curve is 1 to {KEY_BITS // 2}; got {self.order!r}.")
 
     def axis(self, k: int, axes: int) -> int:
         return 0
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
-        gate.follow(min(18, gate.domain.bits) if self.order is None else self.order)
+        gate.follow(min(DEFAULT_HILBERT_ORDER, gate.domain.bits) if self.order is None else self.order)
         KdTree.grow(self, gate, epsilon, budget)

@@ -1,4 +1,4 @@
-"""Boxes halved along every axis for as long as they look dense (Zhang, Xiao, Xie, SIGMOD 2016)."""
+"""PrivTree: a quadtree that splits boxes while they look dense (Zhang, Xiao, Xie, SIGMOD 2016)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from veilmap.validation import exact_share
 
 @dataclass(frozen=True, slots=True)
 class PrivTree(Structure):
-    """A quadtree that goes deeper where there is more.
+    """A quadtree that is deeper where points are denser.
 
-    ``split_share`` of the budget decides where, the rest counts the leaves.
+    ``split_share`` of the budget decides which boxes are split; the remainder counts the leaves.
     """
 
     split_share: Fraction = Fraction(1, 2)
@@ -32,10 +32,10 @@ class PrivTree(Structure):
         return None
 
     def grow(self, gate: Gate, epsilon: Fraction, budget: Budget) -> None:
-        splits = epsilon * self.split_share
-        for _ in range(gate.domain.bits if splits else 0):
-            dense = gate.dense(splits)
+        splits_price = epsilon * self.split_share
+        for _ in range(gate.domain.bits if splits_price else 0):
+            dense = gate.dense(splits_price)
             if not dense.any():
                 break
             gate.split(np.tile(np.where(dense, 2, 0)[:, None], (1, gate.domain.dimensions)))
-        gate.count_leaves(epsilon - splits)
+        gate.count_leaves(epsilon - splits_price)
