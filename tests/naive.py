@@ -1,6 +1,7 @@
-"""Slow, obvious twins of the fast code: loops, recursion, dense matrices.
+"""Slow, simple reference implementations of the kernels: loops, recursion, dense matrices.
 
-Trees come as ``first_child``, as in the kernels: the children of ``v`` are ``first_child[v] : first_child[v + 1]``.
+Trees are given as ``first_child``, as in the kernels: the children of ``v`` are
+``first_child[v] : first_child[v + 1]``.
 Queries are rows of ``[lo of each axis, hi of each axis]``.
 """
 
@@ -19,13 +20,13 @@ def children(first_child, v):
 
 
 def leaves_below(first_child, v):
-    """The leaves of the subtree of ``v``, itself when it is one."""
+    """Return the leaves of the subtree of ``v``; ``v`` itself if it is a leaf."""
     below = [leaf for c in children(first_child, v) for leaf in leaves_below(first_child, c)]
     return below or [v]
 
 
 def nodes_below(first_child, v):
-    """All nodes of the subtree of ``v``, itself first."""
+    """Return all nodes of the subtree of ``v``, itself first."""
     return [v] + [u for c in children(first_child, v) for u in nodes_below(first_child, c)]
 
 
@@ -33,17 +34,18 @@ def nodes_below(first_child, v):
 
 
 def cell(x, lo, hi, side):
-    """The cell of a coordinate, None for one that is dropped."""
+    """Return the cell of a coordinate; None if it is outside and dropped."""
     return min(math.floor((x - lo) * (side / (hi - lo))), side - 1) if lo <= x <= hi else None
 
 
 def part_of(cell, lo, hi, parts):
-    """Which of the equal parts of [lo, hi), to the cell, a cell lies in."""
+    """Return which of the parts of [lo, hi), equal up to one cell, contains a cell."""
     starts = [lo + k * (hi - lo) // parts for k in range(parts + 1)]
     return next(k for k in range(parts) if starts[k] <= cell < starts[k + 1])
 
 
 def add_axis(values, lo, hi, side, parts, index):
+    """Append one axis to row-major positions in a grid; -1 for points that are dropped."""
     cells = [cell(x, lo, hi, side) for x in values]
     return [
         -1 if i < 0 or c is None else i * parts + part_of(c, 0, side, parts) for i, c in zip(index, cells, strict=True)
@@ -51,7 +53,7 @@ def add_axis(values, lo, hi, side, parts, index):
 
 
 def follow_cuts(cells, at, first, first_child, node):
-    """Rows of nodes that have been cut go to the left or the right child; all others stay."""
+    """Move rows of nodes that were cut to the left or the right child; all others stay."""
     return [
         v if v < first or not children(first_child, v) else children(first_child, v)[0 if c < at[v - first] else 1]
         for c, v in zip(cells, node, strict=True)
@@ -59,19 +61,19 @@ def follow_cuts(cells, at, first, first_child, node):
 
 
 def place_in_box(row, lo, width, parts):
-    """Which part of a box, row-major, the cells of a row lie in."""
+    """Return the row-major number of the part of a box that contains the cells of a row."""
     digits = [part_of(c, a, a + w, n) for c, a, w, n in zip(row, lo, width, parts, strict=True)]
     return int(np.ravel_multi_index(digits, parts))
 
 
 def packed(lo, width, parts, start):
-    """What the kernels take of boxes: start, number of parts, and lo, width and parts of each axis, a row a box."""
+    """Pack boxes for the kernels, one row per box: start, number of parts, then lo, width and parts per axis."""
     sides = np.stack([lo, width, parts], axis=2).reshape(len(lo), -1)
     return np.column_stack([start, np.prod(parts, axis=1), sides])
 
 
 def follow_parts(rows, lo, width, parts, first, first_child, node):
-    """Rows of nodes that have been split go to the child whose part of the box they lie in; all others stay."""
+    """Move rows of nodes that were split to the child whose part of the box contains them; all others stay."""
     return [
         v
         if v < first or not children(first_child, v - first)
@@ -81,7 +83,7 @@ def follow_parts(rows, lo, width, parts, first, first_child, node):
 
 
 def tally_parts(rows, lo, width, parts, first, start, node):
-    """How many rows lie in each part of each box that has parts, box after box."""
+    """Return the number of rows in each part of each box that has parts, box after box."""
     newest = [(row, v - first) for row, v in zip(rows, node, strict=True) if v >= first]
     return tally(
         [start[j] + place_in_box(row, lo[j], width[j], parts[j]) for row, j in newest if parts[j].all()], start[-1]
@@ -89,9 +91,9 @@ def tally_parts(rows, lo, width, parts, first, start, node):
 
 
 def contrasts(grids, axes, run, scales):
-    """Σ |first halves − second halves| of runs of cells, by scale: cells of 2 parts a side, of 4, … of each grid.
+    """Return Σ |first halves − second halves| of runs of cells, by scale: cells of 2, 4, … parts per axis of each grid.
 
-    A run is up to ``run`` cells in a row along the last axis, or the one before when that is the axis of the halves.
+    A run is up to ``run`` adjacent cells along the last axis, or along the one before if the last axis is halved.
     """
     out = [0] * scales
     for grid, scale, axis in itertools.product(grids, range(scales), range(axes)):
@@ -109,8 +111,8 @@ def contrasts(grids, axes, run, scales):
 
 
 def unlike_siblings(tree, count, noise, kinds):
-    """Of adjacent children of boxes above the newest level, by the power of 2 of their mean: how many pairs stand out
-    from their noise, and the sum of their squared relative differences beyond noise and chance."""
+    """Return the number of pairs of adjacent siblings on the frontier whose sum exceeds its noise, and the sum of their
+    squared relative differences minus noise and sampling variance; both by the power of 2 of the pair's mean."""
     pairs, unlike = np.zeros(kinds), np.zeros(kinds)
     above, first = tree.level(tree.height - 1), tree.level_start[-2]
     for j, v in enumerate(range(above.start, above.stop)):
@@ -128,17 +130,18 @@ def unlike_siblings(tree, count, noise, kinds):
 
 
 def tally(index, size):
+    """Return how often each of the numbers below ``size`` occurs."""
     seen = Counter(index)
     return [seen[i] for i in range(size)]
 
 
 def sum_children(first_child, leaf_counts):
-    """Of every node, the sum of the leaves below it."""
+    """Return, for every node, the sum of the leaves below it."""
     return [sum(leaf_counts[u] for u in leaves_below(first_child, v)) for v in range(len(leaf_counts))]
 
 
 def node_counts(points, domain, tree):
-    """How many points lie in each node's box."""
+    """Return the number of points in each node's box."""
     cells = [[cell(x, a.lo, a.hi, domain.side) for x, a in zip(p, domain.axes, strict=True)] for p in points]
     kept = [c for c in cells if None not in c]
     return [
@@ -148,7 +151,7 @@ def node_counts(points, domain, tree):
 
 
 def read_points(wkb):
-    """Coordinates of WKB points; NaN for what is not one."""
+    """Return the coordinates of WKB points; NaN for other geometries."""
     shapes = shapely.from_wkb(wkb)
     return [(s.x, s.y) if s.geom_type == "Point" and not s.is_empty else (math.nan, math.nan) for s in shapes]
 
@@ -157,27 +160,27 @@ def read_points(wkb):
 
 
 def hierarchy(first_child):
-    """H of the paper's section 5: entry (v, j) is 1 where the j-th leaf lies below node v."""
+    """Return H of the paper's section 5: entry (v, j) is 1 if the j-th leaf is below node v."""
     nodes = range(len(first_child) - 1)
     leaves = [v for v in nodes if not children(first_child, v)]
     return np.array([[float(leaf in leaves_below(first_child, v)) for leaf in leaves] for v in nodes])
 
 
 def least_squares(first_child, noisy, variance):
-    """Weighted least squares over the leaves, all nodes as equations; unmeasured ones weigh nothing."""
+    """Solve weighted least squares for the leaves, with one equation per node; unmeasured nodes have weight 0."""
     h, weight = hierarchy(first_child), 1 / np.sqrt(variance)
     leaves, *_ = np.linalg.lstsq(h * weight[:, None], noisy * weight, rcond=None)
     return h @ leaves
 
 
 def covariance(first_child, variance):
-    """Of the least-squares estimates of all nodes."""
+    """Return the covariance matrix of the least-squares estimates of all nodes."""
     h = hierarchy(first_child)
     return h @ np.linalg.inv(h.T @ (h / variance[:, None])) @ h.T
 
 
 def subtree_variance(first_child, variance):
-    """V: the variance of each node's estimate when only its own subtree had been measured."""
+    """Return V: the variance of each node's estimate from its own subtree alone."""
     out, h = [], hierarchy(first_child)
     for v in range(len(variance)):
         rows = nodes_below(first_child, v)
@@ -187,7 +190,7 @@ def subtree_variance(first_child, variance):
 
 
 def three_phases(first_child, noisy, epsilons):
-    """Section 5 of the paper on a complete tree, word for word. ``epsilons[i]`` belongs to nodes of height i."""
+    """Run the algorithm of the paper's section 5 on a complete tree. ``epsilons[i]`` belongs to nodes of height i."""
     fanout = max(len(children(first_child, 0)), 1)
     top, z, beta = len(epsilons) - 1, np.zeros(len(noisy)), np.zeros(len(noisy))
     e = [sum(fanout**j * epsilons[j] ** 2 for j in range(i + 1)) for i in range(top + 1)]
@@ -212,29 +215,29 @@ def three_phases(first_child, noisy, epsilons):
 
 
 def covered(lo, hi, query):
-    """The fraction of the box [lo, hi] that a query covers."""
+    """Return the fraction of the box [lo, hi] that a query covers."""
     overlap = np.minimum(hi, query[len(lo) :]) - np.maximum(lo, query[: len(lo)])
     return float(np.prod(np.maximum(overlap, 0) / (np.asarray(hi) - lo)))
 
 
 def leaf_fractions(tree, query):
-    """What part of each leaf a query covers."""
+    """Return the fraction of each leaf that a query covers."""
     return np.array([covered(tree.lo[v], tree.hi[v], query) for v in np.flatnonzero(tree.is_leaf)])
 
 
 def box_count(tree, value, query):
-    """Every leaf adds its covered part."""
+    """Return Σ f · value over the leaves, with f the covered fraction."""
     return leaf_fractions(tree, query) @ value[tree.is_leaf]
 
 
 def box_variance(tree, variance, query):
-    """Of :func:`box_count` on the least-squares estimates of noisy counts with these variances."""
+    """Return the variance of :func:`box_count` on least-squares estimates of noisy counts with these variances."""
     part = leaf_fractions(tree, query)
     return part @ covariance(tree.first_child, variance)[np.ix_(tree.is_leaf, tree.is_leaf)] @ part
 
 
 def range_query(tree, value, variance, query, v=0):
-    """The canonical range query (section 4.1 of the paper) below ``v``, and its variance."""
+    """Return the canonical range query (section 4.1 of the paper) below ``v``, and its variance."""
     part = covered(tree.lo[v], tree.hi[v], query)
     if part == 0:
         return 0.0, 0.0
@@ -247,9 +250,9 @@ def range_query(tree, value, variance, query, v=0):
 
 
 def place_boxes(boxes, lo, hi, side):
-    """Boxes as fractions of the domain, and the first row that is inverted or has a NaN (-1: none).
+    """Return boxes as fractions of the domain, and the first row that is inverted or has a NaN (-1: none).
 
-    An end within four roundings of a coordinate from a grid line (or a quarter cell, if less) lies on it.
+    An end within four ulps of a coordinate from a grid line (or a quarter of a cell, if less) is moved onto it.
     """
     ends = boxes.reshape(len(boxes), 2, len(lo))
     bad = [q for q, (a, b) in enumerate(ends) if np.isnan([a, b]).any() or (a > b).any()]
@@ -261,9 +264,9 @@ def place_boxes(boxes, lo, hi, side):
 
 
 def shares_of_leaves(tree, query, v=0):
-    """What a query takes of each leaf below ``v``: all of it inside a node that the query holds, else its covered part.
+    """Return the fraction of each leaf below ``v`` that a query counts: 1 below a covered node, else what it covers.
 
-    A box without volume meets no query; what it holds counts with the box around it.
+    A box without volume meets no query; its value counts only with a covered node above it.
     """
     below = leaves_below(tree.first_child, v)
     if np.any(tree.lo[v] == tree.hi[v]):
@@ -275,7 +278,7 @@ def shares_of_leaves(tree, query, v=0):
 
 
 def consistent_answer(tree, value, variance, query):
-    """The count in a box and its variance, for least-squares estimates of noisy counts with these variances."""
+    """Return the count in a box and its variance, for least-squares estimates of counts with these variances."""
     shares = shares_of_leaves(tree, query)
     part = np.array([shares[leaf] for leaf in np.flatnonzero(tree.is_leaf)])
     dense = covariance(tree.first_child, variance)[np.ix_(tree.is_leaf, tree.is_leaf)]
@@ -283,7 +286,7 @@ def consistent_answer(tree, value, variance, query):
 
 
 def scan_json(text: str) -> list[tuple[int, int]]:
-    """Brackets, commas and colons of the two outer levels, one character at a time."""
+    """Return brackets, commas and colons of the two outer levels, one character at a time."""
     depth, string, escaped, found = 0, False, False, []
     for place, sign in enumerate(text):
         if string:
@@ -300,7 +303,7 @@ def scan_json(text: str) -> list[tuple[int, int]]:
 
 
 def settle_records(text: str, separator: str, longest: int, final: bool) -> tuple[str, int]:
-    """Records on one line each, one record at a time; and how much of the text they are."""
+    """Return records on one line each, one record at a time, and the length of text that they take."""
     settled, begin = "", 0
     while begin < len(text):
         record, place, quoted, start = "", begin, False, True

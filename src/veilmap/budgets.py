@@ -15,7 +15,7 @@ from veilmap.arrays import Flags, Ints
 from veilmap.boxes import checked_boxes, even_rows
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.workload import contributions, prices
+from veilmap.kernels.workload import add_squared_weights, optimal_prices
 from veilmap.trees import Tree
 from veilmap.validation import exact_number
 
@@ -146,13 +146,13 @@ class Workload:
     def node_prices(self, tree: Tree, counted: Flags, domain: Domain, total: int, power: int) -> Ints:
         times = np.zeros(tree.size)
         queries = checked_boxes(self.boxes, domain) * domain.side
-        contributions(tree.first_child, tree.lo, tree.hi, counted, queries, times)
+        add_squared_weights(tree.first_child, tree.lo, tree.hi, counted, queries, times)
         if self.per == "level":
             sums = np.bincount(tree.node_level, times, tree.height + 1).astype(np.float64)
             first = np.array(tree.level_start[:-1])
-            path = prices(np.arange(-1, tree.height), sums, counted[first], total, power, RESERVE)
+            path = optimal_prices(np.arange(-1, tree.height), sums, counted[first], total, power, RESERVE)
             return np.where(counted, path[tree.node_level], 0)
-        return prices(tree.parent, times, counted, total, power, RESERVE)
+        return optimal_prices(tree.parent, times, counted, total, power, RESERVE)
 
 
 def _positive(value: object) -> bool:

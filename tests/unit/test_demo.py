@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import veilmap as vm
-from veilmap.kernels.rasterize import add_up
+from veilmap.kernels.rasterize import rasterize_boxes
 from veilmap.plot import draw
 from veilmap.plot.density import WRONG, density_image, well_above
 from veilmap.testing import fixed_entropy
@@ -120,7 +120,7 @@ def test_an_image_holds_what_its_boxes_hold(seed: int) -> None:
     some = rng.random(len(lo)) < 0.5
     density = rng.uniform(1, 100, len(lo))
     image, whole = np.full((2, 8, 8), np.nan)
-    add_up(lo[some], hi[some], density[some], image)
+    rasterize_boxes(lo[some], hi[some], density[some], image)
     filled = overlaps(lo, hi, 8)
     held = np.tensordot(density[some], filled[some], 1)
     assert np.nansum(image) == pytest.approx(held.sum(), rel=1e-9)
@@ -128,13 +128,13 @@ def test_an_image_holds_what_its_boxes_hold(seed: int) -> None:
     assert np.isfinite(image[mostly]).all()
     assert (image[mostly] >= held[mostly] * (1 - 1e-9)).all()
     assert np.isnan(image[held == 0]).all()  # nothing goes where nothing is
-    add_up(lo, hi, density, whole)
+    rasterize_boxes(lo, hi, density, whole)
     np.testing.assert_allclose(whole, np.tensordot(density, filled, 1), rtol=1e-9)
 
 
 def test_an_image_has_no_faint_edges() -> None:
     image = np.full((8, 8), np.nan)
-    add_up(np.array([[1.9, 2.6]]), np.array([[5.2, 6.0]]), np.array([3.0]), image)
+    rasterize_boxes(np.array([[1.9, 2.6]]), np.array([[5.2, 6.0]]), np.array([3.0]), image)
     assert np.argwhere(np.isfinite(image)).min(axis=0).tolist() == [3, 2]
     assert np.argwhere(np.isfinite(image)).max(axis=0).tolist() == [5, 4]
     assert np.nanmin(image) == pytest.approx(3.0)

@@ -16,7 +16,7 @@ from veilmap.arrays import Ints
 from veilmap.budgets import Workload
 from veilmap.domain import Domain
 from veilmap.errors import BadInput
-from veilmap.kernels.workload import prices
+from veilmap.kernels.workload import optimal_prices
 from veilmap.method.method import Method
 from veilmap.planning.planner import plan
 from veilmap.structures import KdTree, Quadtree
@@ -82,7 +82,7 @@ def test_an_optimiser_finds_no_better_prices(power: int, seed: int) -> None:
         return paid
 
     found = minimize(lambda logits: np.log(loss(times, split(logits), power)), np.zeros(len(inner)), tol=1e-10)
-    ours = prices(tree.parent, times, np.ones(tree.size, bool), TOTAL, power, 64) / TOTAL
+    ours = optimal_prices(tree.parent, times, np.ones(tree.size, bool), TOTAL, power, 64) / TOTAL
     assert loss(times, ours, power) == pytest.approx(np.exp(found.fun), rel=1e-5)
     assert ours == pytest.approx(split(found.x), abs=3 / TOTAL)
     even = np.full(tree.size, 1 / (tree.height + 1))

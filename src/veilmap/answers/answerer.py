@@ -133,7 +133,7 @@ class Answerer:
         tree, out = self.nodes.tree, np.empty(len(queries))
         if isinstance(tree, RegularTree) and self.nodes.slope is None:
             grid = np.array(tree.grid(tree.height), np.int64)
-            kernel.look_up(self._table, grid, queries * np.tile(grid, 2), out)
+            kernel.interpolate_summed_area(self._table, grid, queries * np.tile(grid, 2), out)
         elif isinstance(tree, RegularTree):
             marginal_lookups.count_grid(
                 self._grid, self._table, self._half_slope_tables, queries * self.domain.side, out
@@ -148,9 +148,9 @@ class Answerer:
         """Return the counts of boxes by walking the tree, and their variances if node estimates are independent."""
         nodes, cells, (out, spread) = self.nodes, queries * self.domain.side, np.empty((2, len(queries)))
         shape = nodes.tree.first_child, nodes.tree.lo, nodes.tree.hi
-        kernel.walk(*shape, nodes.estimate, variance, cells, out, spread)
+        kernel.sum_canonical_nodes(*shape, nodes.estimate, variance, cells, out, spread)
         if nodes.slope is not None:
-            kernel.walk_slopes(*shape, nodes.slope, cells, out)
+            kernel.add_slope_terms(*shape, nodes.slope, cells, out)
         return out, spread
 
     def _walks(self, boxes: int) -> bool:
@@ -166,9 +166,9 @@ class Answerer:
         noise, cells = np.empty(len(boxes)), boxes * self.domain.side
         if isinstance(tree, RegularTree):
             grids = np.array([tree.grid(i) for i in range(tree.height + 1)], np.int64)
-            kernel.grid_variance(grids, variance[np.array(tree.level_start[:-1])], boxes, noise)
+            kernel.regular_tree_variance(grids, variance[np.array(tree.level_start[:-1])], boxes, noise)
         elif self._walks(len(boxes)):
-            kernel.walk_variance(tree.first_child, tree.lo, tree.hi, variance, cells, noise)
+            kernel.least_squares_variance(tree.first_child, tree.lo, tree.hi, variance, cells, noise)
         else:
             uneven, cut = np.empty((2, len(boxes)))
             marginal_lookups.box_errors(self._marginals, self._error_marginals, cells, noise, uneven, cut)
@@ -184,9 +184,9 @@ class Answerer:
         tree, unevenness, cells = self.nodes.tree, self.nodes.known_unevenness, queries * self.domain.side
         uneven, cut = np.zeros((2, len(queries)))
         if isinstance(tree, RegularTree) and unevenness is not None:
-            marginal_lookups.cut_grid(self._grid, self._unevenness_table, cells, uneven, cut)
+            marginal_lookups.sum_cut_grid(self._grid, self._unevenness_table, cells, uneven, cut)
         elif unevenness is not None:
-            kernel.walk_cut(tree.first_child, tree.lo, tree.hi, unevenness, cells, uneven, cut)
+            kernel.sum_cut_leaves(tree.first_child, tree.lo, tree.hi, unevenness, cells, uneven, cut)
         return self._calibrated(queries, uneven, cut), cut
 
     def _calibrated(self, queries: Floats, uneven: Floats, cut: Floats) -> Floats:
@@ -202,7 +202,7 @@ class Answerer:
         """Return what the slopes inside leaves add to each answer."""
         tree, out = self.nodes.tree, np.zeros(len(queries))
         slope, cells = cast(Floats, self.nodes.slope), queries * self.domain.side
-        kernel.walk_slopes(tree.first_child, tree.lo, tree.hi, slope, cells, out)
+        kernel.add_slope_terms(tree.first_child, tree.lo, tree.hi, slope, cells, out)
         return out
 
     # Polygons
@@ -211,7 +211,7 @@ class Answerer:
         zones, nodes, borders = checked_zones(query, self.domain), self.nodes, self.nodes.borders
         tree, unevenness, none = nodes.tree, nodes.known_unevenness, np.empty(0)
         out = np.empty((len(zones.start) - 1, 4))
-        zone_kernel.walk_zones(
+        zone_kernel.count_polygons(
             tree.first_child,
             tree.lo,
             tree.hi,
@@ -249,18 +249,19 @@ class Answerer:
     # Tables
 
     @cached_property
-    def _grouped(self) -> marginals.Grouped:
+    def _table_plan(self) -> marginals.TablePlan:
         tree, nodes = self.nodes.tree, self.nodes
         carries = (nodes.estimate != 0) | (nodes.subtree_variance != 0)
-        return marginals.group(tree.first_child, tree.lo, tree.hi, carries)
+        return marginals.plan_tables(tree.first_child, tree.lo, tree.hi, carries)
 
     @cached_property
     def _marginals(self) -> marginals.Marginals:
-        return marginals.add_up(self._grouped, self.nodes.estimate, self.nodes.slope)
+        return marginals.build_marginals(self._table_plan, self.nodes.estimate, self.nodes.slope)
 
     @cached_property
-    def _error_marginals(self) -> marginals.Errors:
-        return marginals.add_errors(self._grouped, self.nodes.subtree_variance, self.nodes.known_unevenness)
+    def _error_marginals(self) -> marginals.ErrorMarginals:
+        variance, unevenness = self.nodes.subtree_variance, self.nodes.known_unevenness
+        return marginals.build_error_marginals(self._table_plan, variance, unevenness)
 
     @cached_property
     def _table(self) -> Floats:

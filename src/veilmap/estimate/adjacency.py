@@ -28,14 +28,14 @@ class Adjacency:
             return cls.of(tree.keys)
         axes = tree.lo.shape[1]
         volume, nodes = np.empty(tree.size), np.empty((tree.size, 2 * axes), np.int32)
-        neighbours.measure_boxes(tree.lo, tree.hi, volume)
+        neighbours.box_volumes(tree.lo, tree.hi, volume)
         larger = 2 ** (axes / 2)  # half as wide again, nearly, along every axis
         shape = np.empty((tree.size, axes), np.int32)
         child_grid_shapes(tree.first_child, tree.lo, shape)
         find = partial(
             neighbours.find_neighbours, tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape
         )
-        nodes[0] = neighbours.NOBODY
+        nodes[0] = neighbours.NO_NEIGHBOUR
         with ThreadPoolExecutor(2) as pool:
             for above, below in zip(map(tree.level, range(tree.height)), tree.level_start[2:], strict=True):
                 half = int(np.searchsorted(tree.first_child, (above.stop + below) // 2))  # of the nodes below
@@ -45,5 +45,5 @@ class Adjacency:
     def density(self, estimate: Floats) -> Floats:
         """Return the estimated rows per cell of each node."""
         out = np.empty(len(estimate))
-        kernel.spread_out(estimate, self.volume, out)
+        kernel.densities(estimate, self.volume, out)
         return out

@@ -19,7 +19,7 @@ def nonnegative(tree: Tree, estimate: Floats, subtree_variance: Floats, quantum:
     there is less to gain, and large boxes lose: the noise of empty leaves no longer cancels.
     """
     out = estimate.copy()
-    kernel.project_down(tree.first_child, out, subtree_variance)
+    kernel.project_nonnegative(tree.first_child, out, subtree_variance)
     kernel.apportion(tree.first_child, out, quantum)
     return out
 

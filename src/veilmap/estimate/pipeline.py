@@ -56,7 +56,7 @@ def _estimate(noisy: NoisyTree, method: Method, other: Executor | None) -> NodeE
     if method.estimate is PostProcessing.NONNEGATIVE:
         counts = nonnegative(tree, counts, variance, QUANTUM)
     elif method.estimate is not PostProcessing.NOISY_COUNTS:
-        tree_sweeps.round_down(tree.first_child, counts, QUANTUM)
+        tree_sweeps.round_to_quanta(tree.first_child, counts, QUANTUM)
     full = nodes = NodeEstimates(tree, noisy.noisy_count, own, counts, variance)
     if method.prune_below is not None:
         nodes, near = prune(full, method.prune_below), None

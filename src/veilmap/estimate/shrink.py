@@ -32,10 +32,10 @@ def shrink(
     if np.count_nonzero(tree.is_leaf) < MIN_LEAVES:
         return
     strata, seen, keeps = np.empty(tree.size, np.uint8), np.empty(tree.size), np.empty(tree.size)
-    number, total = np.zeros((2, len(STRATUM_EDGES), kernel.BINS))
-    weight = np.empty((len(STRATUM_EDGES), kernel.BINS + 1))
+    number, total = np.zeros((2, len(STRATUM_EDGES), kernel.COUNT_BINS))
+    weight = np.empty((len(STRATUM_EDGES), kernel.COUNT_BINS + 1))
     unit = 1.0 if normal else 2.0
-    kernel.sort_leaves(
+    kernel.bin_leaf_counts(
         tree.first_child,
         near.nodes,
         near.volume,
@@ -49,5 +49,5 @@ def shrink(
         number,
         total,
     )
-    kernel.learn_weights(number, total, normal, weight)
-    kernel.hand_over(tree.first_child, strata, seen, weight, keeps, estimate)
+    kernel.fit_kept_fractions(number, total, normal, weight)
+    kernel.shrink_leaves(tree.first_child, strata, seen, weight, keeps, estimate)

@@ -28,11 +28,13 @@ def slopes(nodes: NodeEstimates, near: Adjacency | None = None) -> Floats:
         return slope
     near = Adjacency.of(tree) if near is None else near
     variance, strata = np.empty(tree.size), np.empty((tree.size, axes), np.uint8)
-    ratio, number = np.zeros((2, axes, kernel.STRATA))
-    kernel.share_variance(tree.first_child, nodes.subtree_variance, variance)
+    ratio, number = np.zeros((2, axes, kernel.SLOPE_STRATA))
+    kernel.chain_variances(tree.first_child, nodes.subtree_variance, variance)
     density = near.density(nodes.estimate)
-    kernel.difference_leaves(tree.first_child, near.nodes, near.volume, density, variance, strata, slope, ratio, number)
-    seen = (ratio + kernel.PRIOR[0]) / (number + kernel.PRIOR[1])
+    kernel.central_differences(
+        tree.first_child, near.nodes, near.volume, density, variance, strata, slope, ratio, number
+    )
+    seen = (ratio + kernel.PRIOR_RATIO_SUM) / (number + kernel.PRIOR_LEAVES)
     trust = STEEPNESS_FACTOR * np.maximum(0, 1 - 1 / np.maximum(seen, 1e-9))
     kernel.limit_slopes(nodes.estimate, trust, strata, slope)
     return _rounded(slope)

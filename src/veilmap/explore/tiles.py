@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilmap.arrays import Floats
 from veilmap.explore.projection import Plane
-from veilmap.kernels.rasterize import add_up
+from veilmap.kernels.rasterize import rasterize_boxes
 from veilmap.plot.density import density_image, shown_nodes, well_above
 from veilmap.releases.release import Release
 from veilmap.trees import CurveTree
@@ -49,7 +49,7 @@ class Shown:
         here = np.flatnonzero(np.all((self.hi > corner) & (self.lo < corner + side), axis=1))
         lo, hi = (np.clip((ends[here] - corner) * (PIXELS / side), 0, PIXELS) for ends in (self.lo, self.hi))
         image = np.full((PIXELS, PIXELS), np.nan)
-        add_up(lo, hi, self.density[here], image)
+        rasterize_boxes(lo, hi, self.density[here], image)
         return image
 
     def _shades(self, image: Floats) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Arrays in, arrays out. No classes, no files, no privacy decisions.
+"""Compiled functions on arrays. They hold no state, read no files and make no privacy decisions.
 
-Every kernel has a slow, obvious twin in the tests, most of them in ``tests/naive.py``.
+Every kernel is tested against a slow, simple implementation, most of them in ``tests/naive.py``.
 """

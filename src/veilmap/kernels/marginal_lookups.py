@@ -1,9 +1,9 @@
-"""Box counts and their errors from marginals.
+"""Compute box counts and their errors from marginals.
 
 A query is a row of ``[lo of each axis, hi of each axis]`` in cells (fractions allowed), inside the domain.
 While a tree is walked, the sides of the query that lie inside a node are bits of an integer: ``1 << 2k`` for the
-low side of axis k, ``2 << 2k`` for the high one. A node without such a side is inside the query, and one whose
-sides are all of one axis is answered from its marginal along that axis. Only the others are opened.
+low side of axis k, ``2 << 2k`` for the high side. A node without such a side is inside the query. A node whose sides
+all belong to one axis is answered from its marginal along that axis. Only the children of other nodes are visited.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 from numba import njit
 
 from veilmap.arrays import Floats, Ints
-from veilmap.kernels.marginals import Blocks, Errors, Marginals
+from veilmap.kernels.marginals import Blocks, ErrorMarginals, Marginals
 from veilmap.kernels.sibling_index import BLOCK, FAN, HOLLOW, LEAF
 
-LOW_SIDES = 0x5555
+LOW_SIDE_BITS = 0x5555
 
 
 @njit(cache=True, nogil=True)
 def find_knot(knot: Floats, a: int, n: int, x: float) -> int:
-    """The last but one of the n knots from ``a`` on that is not above ``x``."""
+    """Return the last of the n knots from ``a`` on that is at most ``x``, never the very last one; bisection."""
     while n > 2:
         half = (n - 1) >> 1
         a += half if knot[a + half] <= x else 0
@@ -30,14 +30,14 @@ def find_knot(knot: Floats, a: int, n: int, x: float) -> int:
 
 @njit(cache=True, nogil=True)
 def find_cell(edge: Floats, a: int, n: int, x: float) -> int:
-    """As :func:`find_knot`, of n cells that begin at edge ``a``: quicker where all are of one width."""
+    """Return the interval that holds ``x``, of the n intervals from edge ``a`` on; fast if they are equally wide."""
     i = a + min(int((x - edge[a]) * n / (edge[a + n] - edge[a])), n - 1)
     return i if edge[i] <= x and (x < edge[i + 1] or i == a + n - 1) else find_knot(edge, a, n + 1, x)
 
 
 @njit(cache=True, nogil=True)
 def sides_inside(box: Floats, query: Floats) -> int:
-    """The bits of a query's sides that lie inside a box; -1 when they do not meet."""
+    """Return the bits of a query's sides that lie inside a box; -1 if the query and the box do not meet."""
     axes = len(query) // 2
     sides = 0
     for k in range(axes):
@@ -49,8 +49,11 @@ def sides_inside(box: Floats, query: Floats) -> int:
 
 
 @njit(cache=True, nogil=True)
-def side_of_cut(second: int, axis: int, at: int, sides: int, query: Floats) -> int:
-    """The sides of a query inside the first or the second half of a node with these; -1 when they do not meet."""
+def sides_inside_half(second: int, axis: int, at: int, sides: int, query: Floats) -> int:
+    """Return the sides of a query inside the first or second half of a node; -1 if the half does not meet the query.
+
+    The node is cut at ``at``, and has ``sides`` of the query inside.
+    """
     lo, hi = query[axis], query[axis + len(query) // 2]
     if second:
         return -1 if hi <= at else sides if at < lo else sides & ~(1 << 2 * axis)
@@ -59,8 +62,8 @@ def side_of_cut(second: int, axis: int, at: int, sides: int, query: Floats) -> i
 
 @njit(cache=True, nogil=True)
 def axis_of(sides: int) -> int:
-    """The one axis that all sides belong to, -1 when they are of several."""
-    low = (sides | sides >> 1) & LOW_SIDES
+    """Return the one axis that all sides belong to; -1 if they belong to several."""
+    low = (sides | sides >> 1) & LOW_SIDE_BITS
     if low & (low - 1):
         return -1
     k = 0
@@ -71,8 +74,8 @@ def axis_of(sides: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def part_inside(box: Floats, query: Floats) -> float:
-    """The fraction of a box that a query covers, when they meet."""
+def covered_fraction(box: Floats, query: Floats) -> float:
+    """Return the fraction of a box that a query covers, if they meet."""
     axes = len(query) // 2
     fraction = 1.0
     for k in range(axes):
@@ -82,25 +85,25 @@ def part_inside(box: Floats, query: Floats) -> float:
 
 
 @njit(cache=True, nogil=True)
-def count_inside(box: Floats, query: Floats, number: float, tilt: Floats) -> float:
-    """What a query takes of a leaf that it meets: number and half the slopes are those of the leaf.
+def leaf_count(box: Floats, query: Floats, estimate: float, half_slope: Floats) -> float:
+    """Return the count of the part of a leaf that a query covers: Π (b − a) · (estimate + Σ half_slope · (a + b − 1)).
 
-    Of the part from a to b along each axis, Π (b − a) · (number + Σ tilt · (a + b − 1)).
+    The query covers the leaf from a to b along each axis, in units of the leaf's width.
     """
     axes = len(query) // 2
-    fraction, density = 1.0, number
+    fraction, density = 1.0, estimate
     for k in range(axes):
         lo, hi = box[2 * k], box[2 * k + 1]
         a, b = max(lo, query[k]), min(hi, query[k + axes])
         fraction *= (b - a) / (hi - lo)
-        if len(tilt):
-            density += tilt[k] * ((a - lo) - (hi - b)) / (hi - lo)
+        if len(half_slope):
+            density += half_slope[k] * ((a - lo) - (hi - b)) / (hi - lo)
     return fraction * density
 
 
 @njit(cache=True, nogil=True)
-def estimate_below(tree: Marginals, place: int, x: float) -> float:
-    """What a node holds below ``x`` along the axis of a table."""
+def marginal_count(tree: Marginals, place: int, x: float) -> float:
+    """Return the count of a node below ``x`` along an axis, by interpolating its marginal."""
     i = find_knot(tree.knot, tree.start[place, 0], tree.start[place, 1], x)
     past, ahead = x - tree.knot[i], tree.knot[i + 1] - x
     t = past / (past + ahead)
@@ -109,8 +112,11 @@ def estimate_below(tree: Marginals, place: int, x: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def errors_below(tree: Marginals, errors: Errors, place: int, x: float) -> tuple[float, float, float, float]:
-    """Of a query that covers a node below ``x``: V·A, V·A² and more, the sum of f (1 − f) q, leaves that it cuts."""
+def marginal_errors(tree: Marginals, errors: ErrorMarginals, place: int, x: float) -> tuple[float, float, float, float]:
+    """Return the four error terms of :class:`ErrorMarginals` for a node that a query covers below ``x``.
+
+    They are V·A, V·A² plus the terms below, Σ f (1 − f) q, and the number of cut leaves.
+    """
     i = find_knot(tree.knot, tree.start[place, 0], tree.start[place, 1], x)
     past, ahead = x - tree.knot[i], tree.knot[i + 1] - x
     t = past / (past + ahead)
@@ -125,13 +131,14 @@ def errors_below(tree: Marginals, errors: Errors, place: int, x: float) -> tuple
 
 
 @njit(cache=True, nogil=True)
-def look_into_block(blocks: Blocks, b: int, query: Floats, at: Ints, weight: Floats, cells: Ints) -> None:
-    """Which entries of a block's tables a query takes along each axis, and how often, for three kinds of sums.
+def block_weights(blocks: Blocks, b: int, query: Floats, at: Ints, weight: Floats, cells: Ints) -> None:
+    """Write the four table entries that a query needs along each axis of a block, and their weights in three sums.
 
-    Along an axis cells have weight w at the low end, w' at the high end and 1 between; sums of cells are differences
-    of entries, so entries weigh −w, w − 1, 1 − w', w'. To sum A these are covered parts, to sum A² their squares.
-    For half the slopes, cells weigh b (b − 1) − a (a − 1) when covered from a to b, so those between weigh 0.
-    ``cells`` is how many the query meets along each axis, and how many it covers.
+    Along an axis, leaves have the weight w at the low end, w' at the high end and 1 between. Sums over leaves are
+    differences of table entries, so the entries have the weights −w, w − 1, 1 − w', w'. In ``weight[0]``, for Σ f, w is
+    the covered fraction; in ``weight[1]``, for Σ f², its square. In ``weight[2]``, for half the slopes, a leaf covered
+    from a to b has the weight b (b − 1) − a (a − 1), which is 0 between the ends. ``cells`` is the number of leaves
+    along each axis that the query meets, and the number that it covers.
     """
     axes = len(query) // 2
     mine = blocks.shape[b]
@@ -163,7 +170,7 @@ def look_into_block(blocks: Blocks, b: int, query: Floats, at: Ints, weight: Flo
 
 @njit(cache=True, nogil=True)
 def sum_block(table: Floats, start: int, at: Ints, weight: Floats) -> float:
-    """The weighted sum of a block's entries."""
+    """Return the weighted sum of a block's table entries: Σ over 4^axes entries of the product of their weights."""
     axes = len(at)
     total = 0.0
     for terms in range(4 ** (axes - 1)):
@@ -179,19 +186,19 @@ def sum_block(table: Floats, start: int, at: Ints, weight: Floats) -> float:
 
 
 @njit(cache=True, nogil=True)
-def count_block(number: Floats, tilt: Floats, start: int, at: Ints, weight: Floats) -> float:
-    """What a query takes of a block: the tables are of its estimates and, along each axis, of half its slopes."""
-    total = sum_block(number, start, at, weight[0])
-    for k in range(len(tilt)):
+def block_count(estimate: Floats, half_slope: Floats, start: int, at: Ints, weight: Floats) -> float:
+    """Return the count of a query in a block, from its tables of estimates and of half the slopes along each axis."""
+    total = sum_block(estimate, start, at, weight[0])
+    for k in range(len(half_slope)):
         weight[3] = weight[0]
         weight[3, k] = weight[2, k]
-        total += sum_block(tilt[k], start, at, weight[3])
+        total += sum_block(half_slope[k], start, at, weight[3])
     return total
 
 
 @njit(cache=True, nogil=True)
-def cut_block(uneven: Floats, start: int, at: Ints, weight: Floats, cells: Ints) -> tuple[float, int]:
-    """The sum of f (1 − f) q over the cells of a block, and how many of them a query cuts."""
+def block_unevenness(uneven: Floats, start: int, at: Ints, weight: Floats, cells: Ints) -> tuple[float, int]:
+    """Return Σ f (1 − f) q over the leaves of a block, and the number of leaves that a query cuts."""
     met = covered = 1
     for k in range(cells.shape[1]):
         met *= cells[0, k]
@@ -206,39 +213,39 @@ def cut_block(uneven: Floats, start: int, at: Ints, weight: Floats, cells: Ints)
             w *= weight[0, k, terms >> 2 * k & 3]
             squared *= weight[1, k, terms >> 2 * k & 3]
         for j in range(4):
-            some = w * weight[0, axes - 1, j] - squared * weight[1, axes - 1, j]  # Σ f q − Σ f² q
-            total += some * uneven[place + at[axes - 1, j]]
+            difference = w * weight[0, axes - 1, j] - squared * weight[1, axes - 1, j]  # Σ f q − Σ f² q
+            total += difference * uneven[place + at[axes - 1, j]]
     return max(total, 0.0), met - covered
 
 
 @njit(cache=True, nogil=True)
-def count_grid(blocks: Blocks, number: Floats, tilt: Floats, queries: Floats, out: Floats) -> None:
-    """Box counts on one block."""
+def count_grid(blocks: Blocks, estimate: Floats, half_slope: Floats, queries: Floats, out: Floats) -> None:
+    """Write box counts on a regular tree, whose leaves are one block."""
     axes = queries.shape[1] // 2
     at, weight, cells = np.empty((axes, 4), np.int64), np.empty((4, axes, 4)), np.empty((2, axes), np.int64)
     for q in range(len(queries)):
-        look_into_block(blocks, 0, queries[q], at, weight, cells)
-        out[q] = count_block(number, tilt, 0, at, weight)
+        block_weights(blocks, 0, queries[q], at, weight, cells)
+        out[q] = block_count(estimate, half_slope, 0, at, weight)
 
 
 @njit(cache=True, nogil=True)
-def cut_grid(blocks: Blocks, table: Floats, queries: Floats, uneven: Floats, cut: Floats) -> None:
-    """The sums of f (1 − f) q on one block, and how many of its cells each query cuts."""
+def sum_cut_grid(blocks: Blocks, table: Floats, queries: Floats, uneven: Floats, cut: Floats) -> None:
+    """Write Σ f (1 − f) q over the leaves of a regular tree that each query cuts, and their number."""
     axes = queries.shape[1] // 2
     at, weight, cells = np.empty((axes, 4), np.int64), np.empty((4, axes, 4)), np.empty((2, axes), np.int64)
     for q in range(len(queries)):
-        look_into_block(blocks, 0, queries[q], at, weight, cells)
-        uneven[q], cut[q] = cut_block(table, 0, at, weight, cells)
+        block_weights(blocks, 0, queries[q], at, weight, cells)
+        uneven[q], cut[q] = block_unevenness(table, 0, at, weight, cells)
 
 
 @njit(cache=True, nogil=True)
 def count_boxes(tree: Marginals, queries: Floats, out: Floats) -> None:
-    """Box counts, opening no node that a marginal can answer for."""
+    """Write box counts, visiting no children of nodes that a marginal answers."""
     axes = queries.shape[1] // 2
     stack, bits = np.empty((2, len(tree.link)), np.int64)
     entries, weight = np.empty((axes, 4), np.int64), np.empty((4, axes, 4))
-    cells, level = np.empty((2, axes), np.int64), np.empty(0)
-    flat = len(tree.tilt) == 0
+    cells, no_slope = np.empty((2, axes), np.int64), np.empty(0)
+    flat = len(tree.half_slope) == 0
     for q in range(len(queries)):
         query = queries[q]
         total = 0.0
@@ -248,20 +255,21 @@ def count_boxes(tree: Marginals, queries: Floats, out: Floats) -> None:
             top -= 1
             v, sides = stack[top], bits[top]
             if sides == 0:
-                total += tree.number[v]
+                total += tree.node_estimate[v]
                 continue
             a, axis, at, table = tree.link[v, 0], tree.link[v, 1], tree.link[v, 2], tree.link[v, 3]
             k = axis_of(sides) if table >= 0 else -1
             if k >= 0:
                 place = table * axes + k
-                total += estimate_below(tree, place, query[k + axes]) if sides >> 2 * k & 2 else tree.number[v]
-                total -= estimate_below(tree, place, query[k]) if sides >> 2 * k & 1 else 0.0
+                total += marginal_count(tree, place, query[k + axes]) if sides >> 2 * k & 2 else tree.node_estimate[v]
+                total -= marginal_count(tree, place, query[k]) if sides >> 2 * k & 1 else 0.0
             elif axis == LEAF:
-                total += count_inside(tree.box[v], query, tree.number[v], level if flat else tree.tilt[v])
+                half_slope = no_slope if flat else tree.half_slope[v]
+                total += leaf_count(tree.box[v], query, tree.node_estimate[v], half_slope)
             elif axis == BLOCK:
-                look_into_block(tree.blocks, at, query, entries, weight, cells)
+                block_weights(tree.blocks, at, query, entries, weight, cells)
                 start = tree.blocks.shape[at, 2 * axes]
-                total += count_block(tree.block_number, tree.block_tilt, start, entries, weight)
+                total += block_count(tree.block_estimate, tree.block_half_slope, start, entries, weight)
             elif axis == FAN:
                 for c in range(a, at):
                     inside = sides_inside(tree.box[c], query)
@@ -270,7 +278,7 @@ def count_boxes(tree: Marginals, queries: Floats, out: Floats) -> None:
                         top += 1
             elif axis >= 0:
                 for second in range(2):
-                    inside = side_of_cut(second, axis, at, sides, query)
+                    inside = sides_inside_half(second, axis, at, sides, query)
                     if inside >= 0:
                         stack[top], bits[top] = a + second, inside
                         top += 1
@@ -279,14 +287,15 @@ def count_boxes(tree: Marginals, queries: Floats, out: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def box_errors(
-    tree: Marginals, errors: Errors, queries: Floats, out: Floats, uneven_out: Floats, cut_out: Floats
+    tree: Marginals, errors: ErrorMarginals, queries: Floats, out: Floats, uneven_out: Floats, cut_out: Floats
 ) -> None:
-    """The variance of least-squares answers, opening no node that a marginal can answer for.
+    """Write the variance of least-squares answers, visiting no children of nodes that a marginal answers.
 
-    With A the covered fraction of a leaf and, upward, A_v = Σ V_c A_c / Σ V_c:
+    A is the covered fraction of a leaf and, upward, A_v = Σ V_c A_c / Σ V_c over the children c. Then
     Var = V_root A_root² + Σ_v [ Σ V_c A_c² − (Σ V_c A_c)² / Σ V_c ].
-    A node that a query covers from a place on, not up to it, has 1 − A in place of A; its terms stay the same.
-    Beside it, the sum of f (1 − f) q over leaves of which the query covers a part f, and how many those are.
+    A node that a query covers above x, not below x, has 1 − A in place of A; its other terms stay the same.
+    Also write Σ f (1 − f) q over the leaves that the query cuts, with f the covered fraction and q the unevenness, and
+    the number of these leaves.
     """
     axes = queries.shape[1] // 2
     known = errors.uneven.shape[1] > 0
@@ -300,37 +309,37 @@ def box_errors(
         once[0] = twice[0] = 0.0
         uneven, cut = 0.0, 0.0
         while True:
-            # depth 0 stands above the root, so that the root is met like any other node
+            # depth 0 is above the root, so that the root is treated like any other node
             one = two = 0.0
-            axis, table, v = tree.link[c, 1], tree.link[c, 3], errors.number[c, 0]
+            axis, table, v = tree.link[c, 1], tree.link[c, 3], errors.node[c, 0]
             if sides == 0:
                 one = two = v
             elif sides > 0 and table >= 0 and sides & (sides - 1) == 0:
                 k = axis_of(sides)
-                up_to = sides >> 2 * k == 2
-                end = query[k + axes] if up_to else query[k]
-                one, two, more, leaves = errors_below(tree, errors, table * axes + k, end)
-                if not up_to:
+                below = sides >> 2 * k == 2
+                end = query[k + axes] if below else query[k]
+                one, two, more, leaves = marginal_errors(tree, errors, table * axes + k, end)
+                if not below:
                     one, two = v - one, two - 2 * one + v
                 uneven += more
                 cut += leaves
             elif sides > 0 and axis == LEAF:
-                part = part_inside(tree.box[c], query)
-                one, two = v * part, v * part * part
-                if known and 0 < part < 1:
-                    uneven += part * (1 - part) * errors.number[c, 1]
+                f = covered_fraction(tree.box[c], query)
+                one, two = v * f, v * f * f
+                if known and 0 < f < 1:
+                    uneven += f * (1 - f) * errors.node[c, 1]
                     cut += 1
             elif sides > 0 and axis == BLOCK:
-                look_into_block(tree.blocks, tree.link[c, 2], query, entries, weight, cells)
+                block_weights(tree.blocks, tree.link[c, 2], query, entries, weight, cells)
                 start = tree.blocks.shape[tree.link[c, 2], 2 * axes]
                 one = sum_block(errors.block_variance, start, entries, weight[0])
                 two = sum_block(errors.block_variance, start, entries, weight[1])
-                part = one / errors.number[c, 2] if errors.number[c, 2] > 0 else 0.0
-                one, two = v * part, two - one * part + v * part * part
+                mean_a = one / errors.node[c, 2] if errors.node[c, 2] > 0 else 0.0
+                one, two = v * mean_a, two - one * mean_a + v * mean_a * mean_a
                 if known:
-                    more, some = cut_block(errors.block_uneven, start, entries, weight, cells)
+                    more, leaves = block_unevenness(errors.block_uneven, start, entries, weight, cells)
                     uneven += more
-                    cut += some
+                    cut += leaves
             elif sides > 0 and axis != HOLLOW:
                 depth += 1
                 node[depth], child[depth], bits[depth] = c, tree.link[c, 0], sides
@@ -340,9 +349,9 @@ def box_errors(
             twice[depth] += two
             while depth > 0 and child[depth] == last[depth]:
                 u = node[depth]
-                part = once[depth] / errors.number[u, 2] if errors.number[u, 2] > 0 else 0.0
-                one = errors.number[u, 0] * part
-                two = twice[depth] - once[depth] * part + one * part
+                mean_a = once[depth] / errors.node[u, 2] if errors.node[u, 2] > 0 else 0.0
+                one = errors.node[u, 0] * mean_a
+                two = twice[depth] - once[depth] * mean_a + one * mean_a
                 depth -= 1
                 once[depth] += one
                 twice[depth] += two
@@ -353,5 +362,5 @@ def box_errors(
             if tree.link[u, 1] == FAN:
                 sides = sides_inside(tree.box[c], query)
             else:
-                sides = side_of_cut(c - tree.link[u, 0], tree.link[u, 1], tree.link[u, 2], bits[depth], query)
+                sides = sides_inside_half(c - tree.link[u, 0], tree.link[u, 1], tree.link[u, 2], bits[depth], query)
         out[q], uneven_out[q], cut_out[q] = max(twice[0], 0.0), max(uneven, 0.0), cut

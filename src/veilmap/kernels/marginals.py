@@ -1,4 +1,8 @@
-"""Cumulative counts of a tree's nodes along each axis, for box counts on trees that are no grids."""
+"""Marginals of a tree's nodes: cumulative counts along each axis, for fast box counts on irregular trees.
+
+A marginal of a node along axis k is a curve over x: the count of the part of the node below x on that axis. A query
+that cuts a node along one axis only is answered by two lookups in the curve, without visiting the node's children.
+"""
 
 from __future__ import annotations
 
@@ -11,63 +15,69 @@ from veilmap.arrays import Flags, Floats, Ints
 from veilmap.kernels.grid_shape import grid_shape
 from veilmap.kernels.sibling_index import BLOCK, FAN, FEWEST, Halved, add_children, add_groups, halve
 
-MANY = 1 << 19  # nodes of a tree that keeps fewer marginals
+LARGE_TREE_NODES = 1 << 19
+MAX_LEAVES_RATIO = 0.75
+"""A node has marginals only if it has at most this many times the leaves of the next node above that has some."""
+MAX_LEAVES_RATIO_OF_LARGE_TREES = 0.3
+"""The same for trees with more than LARGE_TREE_NODES nodes, to limit memory."""
 
 
 class Blocks(NamedTuple):
-    """Nodes whose children are leaves on a grid; of their numbers there are summed-area tables, one after another."""
+    """Nodes whose children are leaves that form a grid. Their values are stored as summed-area tables."""
 
-    shape: Ints  # of each block: cells along each axis, where its edges start along each axis, where its tables start
+    shape: Ints  # per block: leaves along each axis, start of the edges of each axis, start of the table
     edge: Floats
 
 
-class Grouped(NamedTuple):
-    """What all tables of one tree have in common."""
+class TablePlan(NamedTuple):
+    """The layout that all tables of one tree share."""
 
     tree: Halved
     first_child: Ints
     blocks: Blocks
-    table: Ints  # of each node, -1 for none
+    table: Ints  # per node: the number of its table, -1 for none
     tables: int
-    room: tuple[int, int]  # knots that all tables may have along an axis, and those of one level
-    order: Ints  # of nodes in Marginals and Errors
+    room: tuple[int, int]  # maximum number of knots per axis: of all tables, and of one level of the tree
+    order: Ints  # order of nodes in Marginals and ErrorMarginals
 
 
 class Marginals(NamedTuple):
-    """All that answers boxes on one tree.
+    """The tables that answer box counts on one tree.
 
-    Of some nodes, and for each axis, it holds a curve along that axis: what a query takes from the node when it covers
-    it below a place, and all of it along the other axes. Between knots, the edges of leaves, it is a line, or where
-    leaves have slopes a parabola: the chord, less ``bend`` times the distances from both knots.
+    For some nodes it holds one curve per axis: the count of the part of the node below x along that axis. Knots are the
+    edges of leaves. Between knots the curve is a line, or a parabola if leaves have slopes: the chord minus
+    bend · (x − left knot) · (right knot − x).
     """
 
-    link: Ints  # of each node: first child; axis and at as in Halved, for a FAN its last child + 1; table or -1
-    number: Floats  # the estimate of each node
-    tilt: Floats  # half the slopes of each node; without rows where leaves are flat, as the other two of them
+    link: Ints  # per node: first child; axis and at as in Halved, for a FAN its last child + 1; table or -1
+    node_estimate: Floats
+    half_slope: Floats  # half the slopes of each node; this and the two other arrays of slopes are empty without slopes
     box: Floats
     blocks: Blocks
-    block_number: Floats  # tables of estimates
-    block_tilt: Floats  # (axes, entries): tables of half the slopes
-    start: Ints  # (tables * axes, 2): where the knots of a table along an axis start, and how many there are
+    block_estimate: Floats  # summed-area tables of estimates
+    block_half_slope: Floats  # (axes, entries): summed-area tables of half the slopes
+    start: Ints  # (tables * axes, 2): first knot of a table along an axis, and its number of knots
     knot: Floats
     estimate: Floats  # at each knot
     bend: Floats  # from each knot to the next
     levels: int
 
 
-class Errors(NamedTuple):
-    """All that tells the errors of answers, beside :class:`Marginals`.
+class ErrorMarginals(NamedTuple):
+    """The tables that answer the errors of box counts, in addition to :class:`Marginals`.
 
-    With A and V as in :func:`box_errors` and f the covered part of a leaf, its curves are V·A (a line between knots);
-    V·A² plus the terms of all nodes below, and the sum of f (1 − f) q over leaves, q their unevenness (parabolas);
-    and how many leaves are cut (the same between two knots, and another number on a knot).
+    With A and V as in :func:`box_errors`, f the covered fraction of a leaf and q its unevenness, the curves are V·A
+    (linear between knots); V·A² plus the variance terms of all nodes below (parabolas); Σ f (1 − f) q over leaves
+    (parabolas); and the number of cut leaves (constant between knots, with another value on each knot).
     """
 
-    number: Floats  # of each node: V, unevenness, the sum of its children's V
+    node: Floats  # per node: V, unevenness, the sum of the children's V
     block_variance: Floats
-    block_uneven: Floats  # empty when unevenness is not known
-    spread: Floats  # at each knot: V·A, V·A² and more, its bend up to the next knot
-    uneven: Floats  # at each knot: the sum, its bend, leaves cut on the knot, and after it; empty when not known
+    block_uneven: Floats  # empty if unevenness is not known
+    spread: Floats  # at each knot: V·A; V·A² plus terms below; the bend of the latter up to the next knot
+    uneven: (
+        Floats  # at each knot: Σ f (1 − f) q; its bend; leaves cut on the knot; leaves cut after it; empty if unknown
+    )
 
 
 # Blocks
@@ -75,7 +85,7 @@ class Errors(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, shape: Ints) -> tuple[int, int]:
-    """Fill the shapes of all blocks; how many edges and how many entries of tables they have."""
+    """Write the shapes of all blocks; return the numbers of their edges and of their table entries."""
     axes = lo.shape[1]
     edges = entries = 0
     for v in np.flatnonzero(tree.axis == BLOCK):
@@ -92,7 +102,8 @@ def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, shape: Int
 
 
 @njit(cache=True, nogil=True)
-def place_edges(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, blocks: Blocks) -> None:
+def fill_block_edges(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, blocks: Blocks) -> None:
+    """Write the edges of the leaves of all blocks, axis by axis."""
     axes = lo.shape[1]
     for v in np.flatnonzero(tree.axis == BLOCK):
         mine, a, stride = blocks.shape[tree.at[v]], first_child[tree.origin[v]], 1
@@ -105,8 +116,8 @@ def place_edges(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, blocks: Blo
 
 
 @njit(cache=True, nogil=True)
-def fill_blocks(tree: Halved, first_child: Ints, blocks: Blocks, values: Floats, out: Floats) -> None:
-    """Summed-area tables of these values, which begin as zeros."""
+def fill_block_tables(tree: Halved, first_child: Ints, blocks: Blocks, values: Floats, out: Floats) -> None:
+    """Write the summed-area tables of values for all blocks; ``out`` must be zeros at the start."""
     axes = blocks.shape.shape[1] // 2
     for v in np.flatnonzero(tree.axis == BLOCK):
         mine, a, b = blocks.shape[tree.at[v]], first_child[tree.origin[v]], first_child[tree.origin[v] + 1]
@@ -127,38 +138,43 @@ def fill_blocks(tree: Halved, first_child: Ints, blocks: Blocks, values: Floats,
 
 
 def find_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints) -> Blocks:
+    """Return the shapes and edges of all blocks of a tree."""
     shape = np.empty((np.count_nonzero(tree.axis == BLOCK), 2 * lo.shape[1] + 1), np.int64)
     edges, _ = shape_blocks(tree, first_child, lo, hi, shape)
     blocks = Blocks(shape, np.empty(edges))
-    place_edges(tree, first_child, lo, hi, blocks)
+    fill_block_edges(tree, first_child, lo, hi, blocks)
     return blocks
 
 
-def block_table(grouped: Grouped, values: Floats) -> Floats:
-    """The tables of all blocks, one after another."""
-    axes = grouped.tree.box.shape[1] // 2
-    out = np.zeros(int(np.prod(grouped.blocks.shape[:, :axes] + 1, axis=1).sum()))
-    fill_blocks(grouped.tree, grouped.first_child, grouped.blocks, values, out)
+def block_tables(plan: TablePlan, values: Floats) -> Floats:
+    """Return the summed-area tables of all blocks, one after another."""
+    axes = plan.tree.box.shape[1] // 2
+    out = np.zeros(int(np.prod(plan.blocks.shape[:, :axes] + 1, axis=1).sum()))
+    fill_block_tables(plan.tree, plan.first_child, plan.blocks, values, out)
     return out
 
 
 # Curves
 
-LINE, PARABOLA, STEP, AFTER = range(4)
-ESTIMATE = np.array([PARABOLA, AFTER])
-SPREAD = np.array([LINE, PARABOLA, AFTER])
-UNEVEN = np.array([*SPREAD, PARABOLA, AFTER, STEP, AFTER])
-"""Columns of curves. AFTER a knot, up to the next one, holds what the column before needs there: the bend of a
-parabola, or the value of a step, which on the knot itself has another one."""
+LINE_COLUMN = 0
+PARABOLA_COLUMN = 1
+STEP_COLUMN = 2  # constant between knots, with another value on each knot
+AFTER_KNOT_COLUMN = (
+    3  # belongs to the column before: the bend of a parabola, or the value of a step, up to the next knot
+)
+ESTIMATE_COLUMNS = np.array([PARABOLA_COLUMN, AFTER_KNOT_COLUMN])
+SPREAD_COLUMNS = np.array([LINE_COLUMN, PARABOLA_COLUMN, AFTER_KNOT_COLUMN])
+UNEVEN_COLUMNS = np.array([*SPREAD_COLUMNS, PARABOLA_COLUMN, AFTER_KNOT_COLUMN, STEP_COLUMN, AFTER_KNOT_COLUMN])
+"""The kinds of the columns of a curve."""
 
 
 @njit(cache=True, nogil=True)
-def lay_leaves(
+def append_leaves(
     kinds: Ints, one: float, two: float, leaves: float, i: int, end: float, knot: Floats, curve: Floats
 ) -> None:
-    """Go on with curves from knot i to the ``end`` of leaves that lie side by side.
+    """Extend curves from knot i to knot i + 1 at ``end``, across leaves with the same extent along the axis.
 
-    ``one`` and ``two`` are what they have together: estimate and half the slope, or V and unevenness.
+    ``one`` and ``two`` are sums over these leaves: estimate and half the slope, or V and unevenness.
     """
     knot[i + 1] = end
     squared = (end - knot[i]) * (end - knot[i])
@@ -175,10 +191,10 @@ def lay_leaves(
 
 
 @njit(cache=True, nogil=True)
-def curve_block(
+def block_curves(
     blocks: Blocks, b: int, k: int, kinds: Ints, one: Floats, two: Floats, knot: Floats, curve: Floats
 ) -> int:
-    """The curves of a block's children along axis k, from its tables of two numbers; how many knots they have."""
+    """Write the curves of a block along axis k from its two summed-area tables; return the number of knots."""
     axes = blocks.shape.shape[1] // 2
     mine = blocks.shape[b]
     place, stride, step, leaves = mine[2 * axes], 1, 1, 1
@@ -194,7 +210,7 @@ def curve_block(
     for i in range(mine[k]):
         here, there = place + i * step, place + (i + 1) * step
         twos = two[there] - two[here] if len(two) else 0.0
-        lay_leaves(kinds, one[there] - one[here], twos, leaves, i, edge[i + 1], knot, curve)
+        append_leaves(kinds, one[there] - one[here], twos, leaves, i, edge[i + 1], knot, curve)
     return int(mine[k]) + 1
 
 
@@ -203,10 +219,11 @@ def curve_block(
 
 @njit(cache=True, nogil=True)
 def choose_tables(tree: Halved, first_child: Ints, shrink: float, table: Ints) -> tuple[int, int, int]:
-    """The table of each node, -1 for none; how many tables, how many knots they may have along an axis, and leaves.
+    """Choose the nodes with tables; return the numbers of tables, of knots per axis at most, and of leaves.
 
-    A table is worth its memory when it has clearly fewer leaves than the one above it. A node with children left
-    out below it gets none: what those hold counts where their parent is inside a query, which no curve can say.
+    ``table`` is the number of each node's table, -1 for none. A table is worth its memory if it has at most ``shrink``
+    times the leaves of the next table above it. A node below which children were left out gets none: their values
+    count if their parent is inside a query, which a curve cannot express.
     """
     size = len(table)
     leaves, whole = np.empty(size, np.int64), tree.whole.copy()
@@ -218,7 +235,7 @@ def choose_tables(tree: Halved, first_child: Ints, shrink: float, table: Ints) -
         for c in range(a, b):
             whole[v] = whole[v] and whole[c]
     tables = knots = 0
-    most = np.full(size, np.inf)  # leaves that a table at this node may have
+    most = np.full(size, np.inf)  # maximum number of leaves of a table at this node
     for v in range(size):
         table[v] = -1
         if whole[v] and FEWEST <= leaves[v] <= most[v]:
@@ -231,8 +248,8 @@ def choose_tables(tree: Halved, first_child: Ints, shrink: float, table: Ints) -
 
 
 @njit(cache=True, nogil=True)
-def find_levels(tree: Halved) -> Ints:
-    """Where each level of a tree starts, and where the last one ends."""
+def level_starts(tree: Halved) -> Ints:
+    """Return the first node of each level, and the end of the last level."""
     starts = [0, 1]
     while starts[-1] < len(tree.first):
         starts.append(tree.last[starts[-1] - 1])
@@ -240,13 +257,13 @@ def find_levels(tree: Halved) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def add_curves(
+def sum_curves(
     kinds: Ints, knot: Floats, curve: Floats, span: Ints, here: Ints, new_knot: Floats, new_curve: Floats
 ) -> int:
-    """The sum of curves, at all their knots; how many those are.
+    """Write the sum of curves at the union of their knots; return the number of knots.
 
-    Curve c is ``span[c, 0] : span[c, 1]``. Below its first knot it is zero, above its last one constant. ``here`` is
-    room for the last knot reached of each.
+    Curve c has the knots ``span[c, 0] : span[c, 1]``. It is zero below its first knot and constant above its last one.
+    ``here`` is scratch memory for the last knot reached of each curve.
     """
     count, x = 0, np.inf
     for c in range(len(span)):
@@ -269,11 +286,11 @@ def add_curves(
                 t = past / (past + ahead)
                 for j in range(len(kinds)):
                     y = curve[i, j]
-                    if kinds[j] == STEP:
+                    if kinds[j] == STEP_COLUMN:
                         y = curve[i, j + 1]
-                    elif kinds[j] != AFTER:
+                    elif kinds[j] != AFTER_KNOT_COLUMN:
                         y += t * (curve[i + 1, j] - y)
-                    if kinds[j] == PARABOLA:
+                    if kinds[j] == PARABOLA_COLUMN:
                         y -= curve[i, j + 1] * past * ahead
                     new_curve[count, j] += y
             if i < last:
@@ -284,10 +301,11 @@ def add_curves(
 
 
 @njit(cache=True, nogil=True)
-def measure_curve(knot: Floats, curve: Floats, variance: float, below: float) -> None:
-    """In place: from the sum of the children's curves to that of a node whose own count was measured.
+def include_own_measurement(knot: Floats, curve: Floats, variance: float, below: float) -> None:
+    """Turn the sum of the children's curves into the curves of a node whose own count was measured (in place).
 
-    A = Σ V_c A_c / Σ V_c turns Σ V_c A_c into V·A, and V_c A_c² and more into itself + (V − Σ V_c)·A².
+    With A = Σ V_c A_c / Σ V_c over the children, the line Σ V_c A_c becomes V·A, and (V − Σ V_c)·A² is added to the
+    parabola of V·A² and the terms below. ``variance`` is V, ``below`` is Σ V_c.
     """
     scale = 1 / below if below > 0 else 0.0
     for i in range(len(knot)):
@@ -314,14 +332,14 @@ def sweep_axis(
     knots: Floats,
     curves: Floats,
 ) -> int:
-    """The curves of all tables along axis k, from the lowest level up; how many knots they have.
+    """Write the curves of all tables along axis k, from the lowest level up; return the number of knots.
 
-    ``number`` has two columns for each node as in :func:`lay_leaves`, of which blocks have the tables ``one`` and
-    ``two``, and for V a third one with the sum of its children's.
+    ``number`` has two columns per node, ``one`` and ``two`` of :func:`append_leaves`; for V, a third one is the sum of
+    the children's V. ``one`` and ``two`` are the tables of blocks for the same two numbers.
     """
     used = 0
-    levels, axes = find_levels(tree), tree.box.shape[1] // 2
-    knot, curve = np.empty((2, room)), np.empty((2, room, len(kinds)))  # of this level and the one below, in turns
+    levels, axes = level_starts(tree), tree.box.shape[1] // 2
+    knot, curve = np.empty((2, room)), np.empty((2, room, len(kinds)))  # of this level and the one below, alternating
     span, here = np.empty((len(table), 2), np.int64), np.empty(len(table), np.int64)
     for level in range(len(levels) - 2, -1, -1):
         new, old, end = level & 1, 1 - (level & 1), 0
@@ -329,16 +347,16 @@ def sweep_axis(
             a, b = tree.first[v], tree.last[v]
             my_knot, my_curve = knot[new, end:], curve[new, end:]
             if tree.axis[v] == BLOCK:
-                count = curve_block(blocks, tree.at[v], k, kinds, one, two, my_knot, my_curve)
+                count = block_curves(blocks, tree.at[v], k, kinds, one, two, my_knot, my_curve)
             elif a == b:
                 count = 2
                 my_knot[0], my_curve[0, :] = tree.box[v, 2 * k], 0.0
-                lay_leaves(kinds, number[v, 0], number[v, 1], 1.0, 0, tree.box[v, 2 * k + 1], my_knot, my_curve)
+                append_leaves(kinds, number[v, 0], number[v, 1], 1.0, 0, tree.box[v, 2 * k + 1], my_knot, my_curve)
             else:
-                count = add_curves(kinds, knot[old], curve[old], span[a:b], here, my_knot, my_curve)
+                count = sum_curves(kinds, knot[old], curve[old], span[a:b], here, my_knot, my_curve)
             inner = a < b or tree.axis[v] == BLOCK
             if len(kinds) > 2 and inner and number[v, 0] != number[v, 2]:
-                measure_curve(my_knot[:count], my_curve[:count], number[v, 0], number[v, 2])
+                include_own_measurement(my_knot[:count], my_curve[:count], number[v, 0], number[v, 2])
             span[v, 0], span[v, 1] = end, end + count
             end += count
             if table[v] >= 0:
@@ -353,9 +371,9 @@ def sweep_axis(
 
 @njit(cache=True, nogil=True)
 def order_by_descent(tree: Halved, order: Ints, rank: Ints) -> None:
-    """Nodes in the order in which they are met: siblings, then all below the last of them, and so on to the first.
+    """Write nodes in the order of a depth-first walk: siblings together, then all nodes below the last of them, etc.
 
-    ``rank`` is where each node stands in it. What a query opens then lies close together in memory.
+    ``rank`` is the position of each node in that order. The nodes that a query visits are then close in memory.
     """
     stack = np.empty(len(order), np.int64)
     stack[0] = order[0] = rank[0] = 0
@@ -369,82 +387,82 @@ def order_by_descent(tree: Halved, order: Ints, rank: Ints) -> None:
             top += 1
 
 
-# All of it
+# Building the tables
 
 
-def group(first_child: Ints, lo: Ints, hi: Ints, carries: Flags) -> Grouped:
-    """What the tables of a tree will look like. ``carries``: nodes that have an estimate or a variance."""
+def plan_tables(first_child: Ints, lo: Ints, hi: Ints, carries: Flags) -> TablePlan:
+    """Return the layout of a tree's tables. ``carries`` marks the nodes that have an estimate or a variance."""
     tree = halve(first_child, lo, hi, carries)
     size = len(tree.first)
     table, (order, rank) = np.empty(size, np.int64), np.empty((2, size), np.int64)
-    tables, most, leaves = choose_tables(tree, first_child, 0.75 if size <= MANY else 0.3, table)
+    ratio = MAX_LEAVES_RATIO if size <= LARGE_TREE_NODES else MAX_LEAVES_RATIO_OF_LARGE_TREES
+    tables, most, leaves = choose_tables(tree, first_child, ratio, table)
     order_by_descent(tree, order, rank)
     blocks = find_blocks(tree, first_child, lo, hi)
-    return Grouped(tree, first_child, blocks, table, tables, (most, 2 * leaves), order)
+    return TablePlan(tree, first_child, blocks, table, tables, (most, 2 * leaves), order)
 
 
 def sweep(
-    grouped: Grouped, kinds: Ints, numbers: list[Floats], ones: Floats, twos: list[Floats]
+    plan: TablePlan, kinds: Ints, numbers: list[Floats], ones: Floats, twos: list[Floats]
 ) -> tuple[Ints, Floats, Floats]:
-    """Where tables start, knots and curves of all of them, axis after axis, each axis with its own second number."""
-    (most, room), parts = grouped.room, list[tuple[Floats, Floats]]()
-    start = np.empty((grouped.tables * len(numbers), 2), np.int64)
+    """Return the starts of tables, their knots and their curves, axis after axis; ``twos`` has one array per axis."""
+    (most, room), parts = plan.room, list[tuple[Floats, Floats]]()
+    start = np.empty((plan.tables * len(numbers), 2), np.int64)
     for k, (number, two) in enumerate(zip(numbers, twos, strict=True)):
-        knots, curves = np.empty(most), np.empty((most, len(kinds)))  # more than is needed: what is used is copied
-        used = sweep_axis(
-            grouped.tree, grouped.blocks, kinds, number, ones, two, grouped.table, k, room, start, knots, curves
-        )
+        knots, curves = np.empty(most), np.empty((most, len(kinds)))  # upper bounds: the used part is copied
+        used = sweep_axis(plan.tree, plan.blocks, kinds, number, ones, two, plan.table, k, room, start, knots, curves)
         start[k :: len(numbers), 0] += sum(len(before) for before, _ in parts)
         parts.append((knots[:used].copy(), curves[:used].copy()))
     return start, np.concatenate([knots for knots, _ in parts]), np.concatenate([curves for _, curves in parts])
 
 
-def add_up(grouped: Grouped, estimate: Floats, slope: Floats | None = None) -> Marginals:
-    """Marginals of a tree whose estimates add up: every inner node has the sum of its children's."""
-    tree, order = grouped.tree, grouped.order
+def build_marginals(plan: TablePlan, estimate: Floats, slope: Floats | None = None) -> Marginals:
+    """Return the marginals of consistent estimates: the estimate of every inner node is the sum of its children's."""
+    tree, order = plan.tree, plan.order
     size, axes = len(tree.first), tree.box.shape[1] // 2
-    number, tilt, block_number = np.empty(size), np.empty((0, axes)), block_table(grouped, estimate)
-    add_groups(tree, estimate, number)
-    block_tilt = np.empty((0, 0))
+    node_estimate, half_slope, block_estimate = np.empty(size), np.empty((0, axes)), block_tables(plan, estimate)
+    add_groups(tree, estimate, node_estimate)
+    block_half_slope = np.empty((0, 0))
     if slope is not None:
-        tilt = np.where(tree.origin[:, None] >= 0, slope[tree.origin] / 2, 0.0)
-        block_tilt = np.stack([block_table(grouped, slope[:, k] / 2) for k in range(axes)])
+        half_slope = np.where(tree.origin[:, None] >= 0, slope[tree.origin] / 2, 0.0)
+        block_half_slope = np.stack([block_tables(plan, slope[:, k] / 2) for k in range(axes)])
     flat = slope is None
-    columns = [np.stack([number, np.zeros(size) if flat else tilt[:, k]], axis=1) for k in range(axes)]
-    twos = [np.empty(0) if flat else block_tilt[k] for k in range(axes)]
-    start, knot, curves = sweep(grouped, ESTIMATE, columns, block_number, twos)
+    columns = [np.stack([node_estimate, np.zeros(size) if flat else half_slope[:, k]], axis=1) for k in range(axes)]
+    twos = [np.empty(0) if flat else block_half_slope[k] for k in range(axes)]
+    start, knot, curves = sweep(plan, ESTIMATE_COLUMNS, columns, block_estimate, twos)
     rank = np.empty(size, np.int64)
     rank[order] = np.arange(size)
     first = rank[np.minimum(tree.first, size - 1)]
     link = np.stack(
-        [first, tree.axis, np.where(tree.axis == FAN, first + tree.last - tree.first, tree.at), grouped.table], axis=1
+        [first, tree.axis, np.where(tree.axis == FAN, first + tree.last - tree.first, tree.at), plan.table], axis=1
     )
     return Marginals(
         link[order],
-        number[order],
-        tilt if flat else tilt[order],
+        node_estimate[order],
+        half_slope if flat else half_slope[order],
         tree.box[order],
-        grouped.blocks,
-        block_number,
-        block_tilt,
+        plan.blocks,
+        block_estimate,
+        block_half_slope,
         start,
         knot,
         curves[:, 0].copy(),
         np.empty(0) if flat else curves[:, 1].copy(),
-        len(find_levels(tree)) - 1,
+        len(level_starts(tree)) - 1,
     )
 
 
-def add_errors(grouped: Grouped, variance: Floats, unevenness: Floats | None = None) -> Errors:
-    """What the errors of answers are made of: V, and the unevenness of leaves."""
-    tree, axes, known = grouped.tree, grouped.tree.box.shape[1] // 2, unevenness is not None
+def build_error_marginals(plan: TablePlan, variance: Floats, unevenness: Floats | None = None) -> ErrorMarginals:
+    """Return the marginals of errors, from the subtree variances V of nodes and the unevenness of leaves."""
+    tree, axes, known = plan.tree, plan.tree.box.shape[1] // 2, unevenness is not None
     number = np.zeros((3, len(tree.first)))
     add_groups(tree, variance, number[0])
-    add_children(tree, grouped.first_child, variance, number[2])
+    add_children(tree, plan.first_child, variance, number[2])
     block_uneven = np.empty(0)
     if unevenness is not None:
         number[1] = np.where(tree.origin >= 0, unevenness[tree.origin], 0.0)
-        block_uneven = block_table(grouped, unevenness)
-    columns, block_variance = np.ascontiguousarray(number.T), block_table(grouped, variance)
-    *_, curves = sweep(grouped, UNEVEN if known else SPREAD, [columns] * axes, block_variance, [block_uneven] * axes)
-    return Errors(columns[grouped.order], block_variance, block_uneven, curves[:, :3].copy(), curves[:, 3:].copy())
+        block_uneven = block_tables(plan, unevenness)
+    columns, block_variance = np.ascontiguousarray(number.T), block_tables(plan, variance)
+    kinds = UNEVEN_COLUMNS if known else SPREAD_COLUMNS
+    *_, curves = sweep(plan, kinds, [columns] * axes, block_variance, [block_uneven] * axes)
+    return ErrorMarginals(columns[plan.order], block_variance, block_uneven, curves[:, :3].copy(), curves[:, 3:].copy())

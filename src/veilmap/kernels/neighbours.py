@@ -1,7 +1,7 @@
-"""The neighbours of a tree's nodes: what lies one width away on either side, along each axis.
+"""Find the neighbours of a tree's nodes: the nodes one width away on either side, along each axis.
 
-Places are whole numbers in half cells, so that the middle of every box is one. A box without cells holds no place:
-it has no neighbours, and is nobody's.
+Points are integers in half cells, so that the centre of every box is one of them. A box without cells holds no point:
+it has no neighbours and is no node's neighbour.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from numba import njit
 
 from veilmap.arrays import Floats, Ints, SmallInts
 
-NOBODY = -1
+NO_NEIGHBOUR = -1
 
 
 @njit(cache=True, nogil=True)
-def measure_boxes(lo: Ints, hi: Ints, out: Floats) -> None:
-    """The volume of each box, in cells."""
+def box_volumes(lo: Ints, hi: Ints, out: Floats) -> None:
+    """Write the volume of each box, in cells."""
     for v in range(len(out)):
         volume = 1.0
         for k in range(lo.shape[1]):
@@ -25,42 +25,44 @@ def measure_boxes(lo: Ints, hi: Ints, out: Floats) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def holds(lo: Ints, hi: Ints, v: int, place: Ints) -> bool:
+def holds(lo: Ints, hi: Ints, v: int, point: Ints) -> bool:
+    """Return whether box ``v`` contains a point."""
     inside = True
-    for k in range(len(place)):
-        inside &= 2 * lo[v, k] <= place[k] < 2 * hi[v, k]
+    for k in range(len(point)):
+        inside &= 2 * lo[v, k] <= point[k] < 2 * hi[v, k]
     return inside
 
 
 @njit(cache=True, nogil=True, inline="always")
 def descend(
-    first_child: Ints, lo: Ints, hi: Ints, volume: Floats, shape: SmallInts, v: int, place: Ints, small: float
+    first_child: Ints, lo: Ints, hi: Ints, volume: Floats, shape: SmallInts, v: int, point: Ints, max_volume: float
 ) -> int:
-    """Below ``v``, which holds a place: the largest node that holds it and is a leaf or not above a volume.
+    """Return the largest node below ``v`` that contains a point and is a leaf or has at most ``max_volume``.
 
-    Children are found where a grid would have them, or else by trying all. Inlined: calls cost more than the work.
+    ``v`` contains the point. A child is looked up by its position in the grid of children; if that guess is wrong, all
+    children are tried. Inlined, because a call would cost more than the work.
     """
     while True:
         a, b = first_child[v], first_child[v + 1]
         at, stride, right = int(a), 1, shape[v, 0] > 0
-        for k in range(len(place) - 1, -1, -1):
+        for k in range(len(point) - 1, -1, -1):
             n = shape[v, k]
             if n > 1:
-                i = min(int((place[k] - 2 * lo[v, k]) * n / (2.0 * (hi[v, k] - lo[v, k]))), n - 1)
-                while i > 0 and place[k] < 2 * lo[a + i * stride, k]:  # parts are equal to the cell only
+                i = min(int((point[k] - 2 * lo[v, k]) * n / (2.0 * (hi[v, k] - lo[v, k]))), n - 1)
+                while i > 0 and point[k] < 2 * lo[a + i * stride, k]:  # widths of equal parts differ by one cell
                     i -= 1
-                while i < n - 1 and place[k] >= 2 * hi[a + i * stride, k]:
+                while i < n - 1 and point[k] >= 2 * hi[a + i * stride, k]:
                     i += 1
                 at += i * stride
             stride *= n
-            right &= 2 * lo[at, k] <= place[k] < 2 * hi[at, k]
+            right &= 2 * lo[at, k] <= point[k] < 2 * hi[at, k]
         if not right:
             at = int(a)
-            while at < b and not holds(lo, hi, at, place):
+            while at < b and not holds(lo, hi, at, point):
                 at += 1
             if at == b:
-                return NOBODY
-        if first_child[at] == first_child[at + 1] or volume[at] <= small:
+                return NO_NEIGHBOUR
+        if first_child[at] == first_child[at + 1] or volume[at] <= max_volume:
             return at
         v = at
 
@@ -72,45 +74,45 @@ def find_neighbours(
     lo: Ints,
     hi: Ints,
     volume: Floats,
-    larger: float,
+    max_volume_ratio: float,
     shape: SmallInts,
     out: SmallInts,
     begin: int,
     end: int,
 ) -> None:
-    """Of children of the nodes from ``begin`` to ``end``, for each axis: the nodes that hold the places one width
-    before and behind their middles.
+    """Write the neighbours of the children of nodes ``begin : end``, two per axis: before and behind.
 
-    A neighbour is a leaf, or the first node on the way to one that is at most ``larger`` times the node. Outside the
-    domain there is NOBODY. The neighbours of the nodes themselves are there already.
+    A neighbour of a node contains the point one width away from the node's centre. It is the first node on the path to
+    that point that is a leaf or has at most ``max_volume_ratio`` times the node's volume; NO_NEIGHBOUR outside the
+    domain. The neighbours of nodes ``begin : end`` themselves must have been written already.
     """
     axes = lo.shape[1]
-    place = np.empty(axes, np.int64)
+    point = np.empty(axes, np.int64)
     for u in range(begin, end):
         a, b = first_child[u], first_child[u + 1]
         for v in range(a, b):
-            small = larger * volume[v]
+            max_volume = max_volume_ratio * volume[v]
             for k in range(axes):
-                place[k] = lo[v, k] + hi[v, k]
+                point[k] = lo[v, k] + hi[v, k]
             stride = 1
             for k in range(axes - 1, -1, -1):
-                middle = place[k]
+                centre = point[k]
                 for side in range(2):
                     step = 2 * side - 1
-                    away = middle + 2 * step * (hi[v, k] - lo[v, k])
-                    found = NOBODY
+                    away = centre + 2 * step * (hi[v, k] - lo[v, k])
+                    found = NO_NEIGHBOUR
                     if volume[v] > 0.0 and 0 <= away < 2 * hi[0, k]:
-                        place[k] = away
+                        point[k] = away
                         found = v + step * stride  # most are siblings, or lie in a neighbour of the parent
-                        if not (a <= found < b and holds(lo, hi, found, place)):
+                        if not (a <= found < b and holds(lo, hi, found, point)):
                             found = out[u, 2 * k + side]
-                        if found < 0 or not holds(lo, hi, found, place):
+                        if found < 0 or not holds(lo, hi, found, point):
                             found = u
                             while away < 2 * lo[found, k] or away >= 2 * hi[found, k]:
                                 found = parent[found]
-                            found = descend(first_child, lo, hi, volume, shape, found, place, small)
-                        elif first_child[found] < first_child[found + 1] and volume[found] > small:
-                            found = descend(first_child, lo, hi, volume, shape, found, place, small)
+                            found = descend(first_child, lo, hi, volume, shape, found, point, max_volume)
+                        elif first_child[found] < first_child[found + 1] and volume[found] > max_volume:
+                            found = descend(first_child, lo, hi, volume, shape, found, point, max_volume)
                     out[v, 2 * k + side] = found
-                place[k] = middle
+                point[k] = centre
                 stride *= shape[u, k]

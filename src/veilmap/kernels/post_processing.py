@@ -1,7 +1,7 @@
-"""Estimates beyond least squares: probably empty leaves, counts of 0 or more, whole numbers, and slopes.
+"""Post-processing of least-squares estimates: shrinkage of empty leaves, non-negative counts, integers, slopes.
 
-Trees come as in the sweeps: the children of ``v`` are ``first_child[v] : first_child[v + 1]``, after their parents.
-A node with one child is that child, measured twice: a leaf may be the end of a chain of such nodes.
+Trees are given as in ``tree_sweeps``: the children of ``v`` are ``first_child[v] : first_child[v + 1]``, and come after
+their parents. A node with one child is the same box measured twice: a leaf may be the end of a chain of such nodes.
 """
 
 from __future__ import annotations
@@ -16,36 +16,39 @@ from veilmap.arrays import Floats, Ints, SmallInts
 
 Bytes = NDArray[np.uint8]
 
-NONE, FIXED = 255, 254  # in place of a stratum: of what is not known to be small; of what is known exactly
+NO_STRATUM = 255  # in place of a stratum: the leaf is not known to be small
+KNOWN_EXACTLY = 254  # in place of a stratum: the count of the leaf has no noise
 
 
 @njit(cache=True, nogil=True)
-def end_of(first_child: Ints, v: int) -> int:
-    """The leaf that a chain from ``v`` ends in, or the first node of it with more children."""
+def end_of_chain(first_child: Ints, v: int) -> int:
+    """Return the first node from ``v`` down that does not have exactly one child."""
     while first_child[v + 1] - first_child[v] == 1:
         v = first_child[v]
     return v
 
 
 @njit(cache=True, nogil=True)
-def spread_out(estimate: Floats, volume: Floats, out: Floats) -> None:
-    """Densities; 0 in a box without cells."""
+def densities(estimate: Floats, volume: Floats, out: Floats) -> None:
+    """Write estimate / volume; 0 for a box without cells."""
     for v in range(len(out)):
         out[v] = estimate[v] / volume[v] if volume[v] > 0 else 0.0
 
 
-# Leaves that are probably empty
+# Shrinkage of leaves that are probably empty
 
-LOWEST, STEP, BINS = -8.0, 0.0625, 512  # bins of noisy counts, in units of noise
-ROUNDS = 25
-FEWEST = 30  # leaves to learn from
-LEAST = 0.02  # of its estimate a leaf keeps
+LOWEST_BIN = -8.0  # noisy counts are binned in units of their noise
+BIN_WIDTH = 0.0625
+COUNT_BINS = 512
+EM_ROUNDS = 25
+MIN_LEAVES_PER_STRATUM = 30  # with fewer there is too little to fit
+MIN_KEPT_FRACTION = 0.02  # every leaf keeps at least this fraction of its estimate
 
 
 @njit(cache=True, nogil=True)
-def sort_leaves(
+def bin_leaf_counts(
     first_child: Ints,
-    near: SmallInts,
+    neighbours: SmallInts,
     volume: Floats,
     density: Floats,
     noisy: Ints,
@@ -53,16 +56,18 @@ def sort_leaves(
     unit: float,
     edges: Floats,
     strata: Bytes,
-    seen: Floats,
+    scaled: Floats,
     number: Floats,
     total: Floats,
 ) -> None:
-    """Noisy counts of leaves in units of their noise, binned by what their neighbours would make one expect.
+    """Bin the noisy counts of leaves, in units of their noise, by stratum.
 
-    ``unit`` is the variance of noise of unit size. Leaves whose neighbours have much, or which are known exactly, and
-    inner nodes are in none. A leaf alone among inner siblings is sorted too: it is evidence.
+    The stratum of a leaf is the count that its neighbours' mean density predicts, in units of its noise, between two
+    ``edges``. ``number`` and ``total`` are the number of counts and their sum per stratum and bin; ``unit`` is the
+    variance of noise of scale 1. Inner nodes, leaves with a prediction above the last edge and leaves that are known
+    exactly are in no stratum. A leaf whose siblings are all inner nodes is binned as well, since it is evidence.
     """
-    strata[:] = NONE
+    strata[:] = NO_STRATUM
     for u in range(len(volume)):
         a, b = first_child[u], first_child[u + 1]
         if b - a < 2:
@@ -78,31 +83,36 @@ def sort_leaves(
             if first_child[leaf] < first_child[leaf + 1]:
                 continue
             if volume[leaf] == 0 or not 0.0 < weight < np.inf:
-                strata[leaf] = FIXED
+                strata[leaf] = KNOWN_EXACTLY
                 continue
             size = math.sqrt(1.0 / weight / unit)
-            around, neighbours = 0.0, 0
-            for k in range(near.shape[1]):
-                if near[leaf, k] >= 0:
-                    around += density[near[leaf, k]]
-                    neighbours += 1
-            around *= volume[leaf] / size / max(neighbours, 1)
+            predicted, found = 0.0, 0
+            for k in range(neighbours.shape[1]):
+                if neighbours[leaf, k] >= 0:
+                    predicted += density[neighbours[leaf, k]]
+                    found += 1
+            predicted *= volume[leaf] / size / max(found, 1)
             s = 0
-            while s < len(edges) and around >= edges[s]:
+            while s < len(edges) and predicted >= edges[s]:
                 s += 1
             if s == len(edges):
                 continue
             y = sum_z / weight / size
             strata[leaf] = s
-            seen[leaf] = y
-            i = int(min(max((y - LOWEST) / STEP, 0.0), BINS - 1.0))
+            scaled[leaf] = y
+            i = int(min(max((y - LOWEST_BIN) / BIN_WIDTH, 0.0), COUNT_BINS - 1.0))
             number[s, i] += 1
             total[s, i] += y
 
 
 @njit(cache=True, nogil=True)
-def odds_of_many(y: float, rate: float, normal: bool) -> float:
-    """How much likelier y is as an exponential count of this rate with noise, than as noise alone."""
+def likelihood_ratio(y: float, rate: float, normal: bool) -> float:
+    """Return p(y | exponential count + noise) / p(y | noise alone), for noise of scale 1.
+
+    Normal noise, with t = y − rate: rate · √(π/2) · exp(t²/2) · erfc(−t/√2).
+    Laplace noise: rate / (1 + rate) for y ≤ 0; else, with g = exp((1 − rate) y),
+    rate · (g − 1) / (1 − rate) + rate / (1 + rate) · g.
+    """
     if normal:
         t = min(max(y - rate, -30.0), 30.0)
         return rate * math.sqrt(math.pi / 2) * math.exp(t * t / 2) * math.erfc(-t / math.sqrt(2.0))
@@ -114,20 +124,23 @@ def odds_of_many(y: float, rate: float, normal: bool) -> float:
 
 
 @njit(cache=True, nogil=True)
-def fit_empty(number: Floats, total: Floats, normal: bool) -> tuple[float, float]:
-    """Which part of a stratum is empty, and the rate of what is in the others: expectation and maximisation."""
+def fit_zero_inflated_exponential(number: Floats, total: Floats, normal: bool) -> tuple[float, float]:
+    """Return the fraction of empty leaves in a stratum and the rate of the exponential counts of the others.
+
+    Fitted by expectation-maximisation to binned noisy counts.
+    """
     above, much = 0.0, 0.0
-    for i in range(BINS):
+    for i in range(COUNT_BINS):
         if total[i] > number[i]:
             above += number[i]
             much += total[i]
     empty, mean = 0.5, max(much / above if above > 0 else 1.0, 0.5)
     everything = number.sum()
-    for _ in range(ROUNDS):
+    for _ in range(EM_ROUNDS):
         blank, there, held = 0.0, 0.0, 0.0
-        for i in range(BINS):
+        for i in range(COUNT_BINS):
             if number[i] > 0:
-                odds = (1.0 - empty) / empty * odds_of_many(total[i] / number[i], 1.0 / mean, normal)
+                odds = (1.0 - empty) / empty * likelihood_ratio(total[i] / number[i], 1.0 / mean, normal)
                 blank += number[i] / (1.0 + odds)
                 there += number[i] * odds / (1.0 + odds) if odds < np.inf else number[i]
                 held += total[i] * odds / (1.0 + odds) if odds < np.inf else total[i]
@@ -137,50 +150,56 @@ def fit_empty(number: Floats, total: Floats, normal: bool) -> tuple[float, float
 
 
 @njit(cache=True, nogil=True)
-def learn_weights(number: Floats, total: Floats, normal: bool, weight: Floats) -> None:
-    """What a leaf of each stratum keeps of its estimate, by its noisy count: the chance that it is not empty."""
+def fit_kept_fractions(number: Floats, total: Floats, normal: bool, kept: Floats) -> None:
+    """Write, per stratum and bin edge, the fraction of its estimate that a leaf keeps: the chance that it is not empty.
+
+    With π the fraction of empty leaves and L the likelihood ratio: odds = (1 − π) / π · L, kept = odds / (1 + odds).
+    """
     for s in range(len(number)):
-        weight[s, :] = 1.0
-        if number[s].sum() < FEWEST:
+        kept[s, :] = 1.0
+        if number[s].sum() < MIN_LEAVES_PER_STRATUM:
             continue
-        empty, rate = fit_empty(number[s], total[s], normal)
-        for i in range(BINS + 1):
-            odds = (1.0 - empty) / empty * odds_of_many(LOWEST + i * STEP, rate, normal)
-            weight[s, i] = max(odds / (1.0 + odds), LEAST) if odds < np.inf else 1.0
-        weight[s, BINS] = 1.0  # and beyond: how far beyond is not known here
+        empty, rate = fit_zero_inflated_exponential(number[s], total[s], normal)
+        for i in range(COUNT_BINS + 1):
+            odds = (1.0 - empty) / empty * likelihood_ratio(LOWEST_BIN + i * BIN_WIDTH, rate, normal)
+            kept[s, i] = max(odds / (1.0 + odds), MIN_KEPT_FRACTION) if odds < np.inf else 1.0
+        kept[s, COUNT_BINS] = 1.0  # the last bin also holds all larger counts
 
 
 @njit(cache=True, nogil=True)
-def hand_over(first_child: Ints, strata: Bytes, seen: Floats, weight: Floats, keeps: Floats, estimate: Floats) -> None:
-    """In place: leaves keep a part of their estimates, and share the rest out among siblings that are leaves.
+def shrink_leaves(
+    first_child: Ints, strata: Bytes, scaled: Floats, kept: Floats, fraction: Floats, estimate: Floats
+) -> None:
+    """Shrink the estimates of leaves, and distribute what they lose among sibling leaves (in place).
 
-    Each gets as large a share as the part it keeps, so a group of siblings keeps its total. ``keeps`` is room.
+    With w_c the fraction that leaf c keeps, β_c ← w_c · (β_c + Σ (1 − w_j) β_j / Σ w_j) over its sibling leaves j and
+    itself, so that the sum over siblings stays the same. ``fraction`` is scratch memory.
     """
     for u in range(len(estimate)):
         a, b = first_child[u], first_child[u + 1]
         if b - a < 2:
             continue
-        given, kept, all_kept = 0.0, 0.0, 1.0
+        removed, sum_w, least_w = 0.0, 0.0, 1.0
         for c in range(a, b):
-            keeps[c] = 0.0
-            leaf = end_of(first_child, c)
-            if first_child[leaf] < first_child[leaf + 1] or strata[leaf] == FIXED:
+            fraction[c] = 0.0
+            leaf = end_of_chain(first_child, c)
+            if first_child[leaf] < first_child[leaf + 1] or strata[leaf] == KNOWN_EXACTLY:
                 continue
-            part = 1.0
-            if strata[leaf] != NONE:
-                at = min(max((seen[leaf] - LOWEST) / STEP, 0.0), BINS - 1e-9)
+            w = 1.0
+            if strata[leaf] != NO_STRATUM:
+                at = min(max((scaled[leaf] - LOWEST_BIN) / BIN_WIDTH, 0.0), COUNT_BINS - 1e-9)
                 i = int(at)
-                row = weight[strata[leaf]]
-                part = row[i] + (at - i) * (row[i + 1] - row[i])
-            keeps[c] = part
-            kept += part
-            all_kept = min(all_kept, part)
-            given += (1.0 - part) * estimate[leaf]
-        if all_kept == 1.0:
+                row = kept[strata[leaf]]
+                w = row[i] + (at - i) * (row[i + 1] - row[i])
+            fraction[c] = w
+            sum_w += w
+            least_w = min(least_w, w)
+            removed += (1.0 - w) * estimate[leaf]
+        if least_w == 1.0:
             continue
         for c in range(a, b):
-            if keeps[c] > 0.0:
-                new = keeps[c] * (estimate[c] + given / kept)
+            if fraction[c] > 0.0:
+                new = fraction[c] * (estimate[c] + removed / sum_w)
                 leaf = c
                 while True:
                     estimate[leaf] = new
@@ -189,16 +208,17 @@ def hand_over(first_child: Ints, strata: Bytes, seen: Floats, weight: Floats, ke
                     leaf = first_child[leaf]
 
 
-# Counts of 0 or more
+# Non-negative counts
 
 
 @njit(cache=True, nogil=True)
-def project_down(first_child: Ints, estimate: Floats, variance: Floats) -> None:
-    """In place, root first: children become the counts of 0 or more nearest to theirs that add up to their parent.
+def project_nonnegative(first_child: Ints, estimate: Floats, variance: Floats) -> None:
+    """Replace children, from the root down, by the nearest non-negative counts that add up to their parent (in place).
 
-    Near in the metric of their variances, so x_c = max(0, β_c + V_c · t). Newton's steps find t: the sum is convex in
-    t, and with every step what it is too large times the variance of those above 0 falls to a quarter or less, so
-    there are few. Children that are known exactly stay, unless nothing else can give way.
+    The distance is Σ (x_c − β_c)² / V_c, so that x_c = max(0, β_c + V_c · t). Newton's method finds t: the sum of x_c
+    is convex in t, and every step reduces the excess of the sum times the variance of the positive children to a
+    quarter or less, so few steps are needed. Children that are known exactly stay the same, unless the others cannot
+    absorb the difference.
     """
     estimate[0] = max(estimate[0], 0.0)
     for v in range(len(estimate)):
@@ -236,10 +256,10 @@ def project_down(first_child: Ints, estimate: Floats, variance: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def apportion(first_child: Ints, estimate: Floats, quantum: float) -> None:
-    """In place, root first: estimates of 0 or more become multiples of ``quantum`` that add up exactly.
+    """Round non-negative estimates to multiples of ``quantum`` that add up exactly, from the root down (in place).
 
-    Every child gets the whole quanta that it has; those with the largest remainders, the first among equals, get what
-    their parent has left, one each. So each node's is its own estimate rounded down or up.
+    The largest remainder method: every child is rounded down, and the children with the largest remainders (the first
+    among equals) get the parent's remaining quanta, one each. So each estimate is rounded down or up.
     """
     estimate[0] = np.rint(max(estimate[0], 0.0) / quantum) * quantum
     for v in range(len(estimate)):
@@ -257,7 +277,7 @@ def apportion(first_child: Ints, estimate: Floats, quantum: float) -> None:
         if left == 0.0:
             continue
         order = np.argsort(rest, kind="mergesort")
-        step = 1 if left > 0.0 else -1  # below 0 only where sums were not exact
+        step = 1 if left > 0.0 else -1  # negative only if floating-point sums were not exact
         for i in range(2 * (b - a)):
             c = a + order[(i if step > 0 else -1 - i) % (b - a)]
             if left != 0.0 and estimate[c] + step * quantum >= 0.0:
@@ -267,14 +287,15 @@ def apportion(first_child: Ints, estimate: Floats, quantum: float) -> None:
 
 # Slopes
 
-STRATA = 20  # half octaves of count over noise, from a quarter
-CAP = 30.0  # of a ratio of variances, that one leaf may bring
-PRIOR = (20.0, 10.0)  # ratios already seen, and of how many leaves
+SLOPE_STRATA = 20  # leaves are grouped by count / noise: half octaves, starting at a quarter
+MAX_VARIANCE_RATIO = 30.0  # limits the influence of one leaf
+PRIOR_RATIO_SUM = 20.0  # the prior of a stratum is worth PRIOR_LEAVES leaves with this sum of variance ratios
+PRIOR_LEAVES = 10.0
 
 
 @njit(cache=True, nogil=True)
-def share_variance(first_child: Ints, variance: Floats, out: Floats) -> None:
-    """What is known of each node by its subtree, or by the chain that it is in."""
+def chain_variances(first_child: Ints, variance: Floats, out: Floats) -> None:
+    """Write the subtree variance of each node; for the only child of a node, that of the chain's first node."""
     out[0] = variance[0]
     for v in range(len(out)):
         a, b = first_child[v], first_child[v + 1]
@@ -283,9 +304,9 @@ def share_variance(first_child: Ints, variance: Floats, out: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def difference_leaves(
+def central_differences(
     first_child: Ints,
-    near: SmallInts,
+    neighbours: SmallInts,
     volume: Floats,
     density: Floats,
     variance: Floats,
@@ -294,17 +315,19 @@ def difference_leaves(
     ratio: Floats,
     number: Floats,
 ) -> None:
-    """How much density changes across each leaf, by its neighbours; and that over noise, squared, by stratum.
+    """Write the slope of each leaf along each axis, and sum slope² / noise variance by stratum.
 
-    ``slope`` begins as zeros, and so do the sums ``ratio`` and ``number`` (axes, STRATA).
+    The slope is the difference of the two neighbours' densities, over the number of widths between them, times the
+    leaf's volume: the change in count across the leaf. At the domain's border the leaf itself replaces the missing
+    neighbour. ``slope`` must be zeros at the start, and so must the sums ``ratio`` and ``number`` (axes, SLOPE_STRATA).
     """
     for v in range(len(volume)):
         if first_child[v] < first_child[v + 1] or volume[v] == 0.0:
             continue
         known = max(variance[v], 1e-30)
         for k in range(slope.shape[1]):
-            before, behind = near[v, 2 * k], near[v, 2 * k + 1]
-            strata[v, k] = NONE
+            before, behind = neighbours[v, 2 * k], neighbours[v, 2 * k + 1]
+            strata[v, k] = NO_STRATUM
             if before < 0 and behind < 0:
                 continue
             width = 2.0 if before >= 0 and behind >= 0 else 1.0
@@ -315,23 +338,26 @@ def difference_leaves(
             level = max(density[before], 0.0) + 2.0 * max(density[v], 0.0) + max(density[behind], 0.0)
             level *= volume[v] / 4.0
             _, octave = math.frexp(max(level * level / known, 0.0625))
-            s = min(max(octave + 3, 0), STRATA - 1)
+            s = min(max(octave + 3, 0), SLOPE_STRATA - 1)
             strata[v, k] = s
             slope[v, k] = change
-            ratio[k, s] += min(change * change / max(noise, 1e-30), CAP)
+            ratio[k, s] += min(change * change / max(noise, 1e-30), MAX_VARIANCE_RATIO)
             number[k, s] += 1.0
 
 
 @njit(cache=True, nogil=True)
 def limit_slopes(estimate: Floats, trust: Floats, strata: Bytes, slope: Floats) -> None:
-    """In place: slopes as far as they can be trusted, and no steeper than keeps density at 0 or more."""
+    """Multiply slopes by the trust in their stratum, and limit them so that no density is negative (in place).
+
+    The density of a leaf is non-negative if Σ |slope_k| ≤ 2 · estimate.
+    """
     for v in range(len(estimate)):
-        steep = 0.0
+        steepness = 0.0
         for k in range(slope.shape[1]):
             if slope[v, k] != 0.0:
                 slope[v, k] *= trust[k, strata[v, k]]
-                steep += abs(slope[v, k])
+                steepness += abs(slope[v, k])
         most = (2.0 - 1e-9) * max(estimate[v], 0.0)
-        if steep > most:
+        if steepness > most:
             for k in range(slope.shape[1]):
-                slope[v, k] *= most / steep
+                slope[v, k] *= most / steepness

@@ -1,6 +1,6 @@
-"""Sweeps up and down a tree of noisy counts: least squares, its variances, and rounding.
+"""Weighted least squares on a tree of noisy counts, by one sweep up and one sweep down; its variances; rounding.
 
-Trees come as ``first_child``: the children of ``v`` are ``first_child[v] : first_child[v + 1]``.
+Trees are given as ``first_child``: the children of ``v`` are ``first_child[v] : first_child[v + 1]``.
 Children come after their parents, so one loop over the nodes is one sweep.
 """
 
@@ -14,10 +14,11 @@ from veilmap.arrays import Floats, Ints
 
 @njit(cache=True, nogil=True)
 def combine_up(first_child: Ints, z: Floats, variance: Floats) -> None:
-    """In place, from the last node to the first: what each subtree says of its own root.
+    """Replace, from the leaves up, each noisy count by the best estimate from its own subtree (in place).
 
-    z_v = precision-weighted mean of v's own noisy count and the sum of its children's z;
-    V_v = its variance. An unmeasured node has infinite variance: it takes its children's word.
+    With S = Σ z_c and W = Σ V_c over the children, the precision-weighted mean is
+    z_v ← (W · z_v + V_v · S) / (V_v + W), with variance V_v ← V_v · W / (V_v + W).
+    An unmeasured node has infinite variance, so that z_v ← S and V_v ← W.
     """
     for v in range(len(z) - 1, -1, -1):
         a, b = first_child[v], first_child[v + 1]
@@ -31,7 +32,7 @@ def combine_up(first_child: Ints, z: Floats, variance: Floats) -> None:
         if variance[v] == np.inf:
             z[v] = sum_z
             variance[v] = sum_v
-        elif variance[v] > 0.0:  # else it is known exactly
+        elif variance[v] > 0.0:  # a node of variance 0 is known exactly
             own = sum_v / (variance[v] + sum_v)
             z[v] = own * z[v] + (1.0 - own) * sum_z
             variance[v] = variance[v] * own
@@ -39,7 +40,7 @@ def combine_up(first_child: Ints, z: Floats, variance: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def share_down(first_child: Ints, z: Floats, variance: Floats) -> None:
-    """In place, root first: β_c = z_c + V_c / ΣV · (β_v − Σz), so that children add up to their parent."""
+    """Make children add up to their parent, from the root down (in place): β_c = z_c + V_c / ΣV · (β_v − Σz)."""
     for v in range(len(z)):
         a, b = first_child[v], first_child[v + 1]
         if a == b:
@@ -55,11 +56,11 @@ def share_down(first_child: Ints, z: Floats, variance: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def round_down(first_child: Ints, estimate: Floats, quantum: float) -> None:
-    """In place, root first: every estimate a multiple of ``quantum``, children still adding up exactly.
+def round_to_quanta(first_child: Ints, estimate: Floats, quantum: float) -> None:
+    """Round all estimates to multiples of ``quantum``, from the root down (in place), keeping exact sums of children.
 
-    Siblings are rounded by their running sum, which ends at the parent's rounded value: nobody moves
-    by more than 1.5 quanta, at any depth. ``quantum`` is a power of two, so sums of multiples are exact.
+    The running sums of siblings are rounded, and the last one is the parent's rounded value. So no estimate moves by
+    more than 1.5 quanta, at any depth. ``quantum`` is a power of two, so sums of multiples are exact.
     """
     estimate[0] = np.rint(estimate[0] / quantum) * quantum
     for v in range(len(estimate)):
@@ -82,7 +83,7 @@ def round_down(first_child: Ints, estimate: Floats, quantum: float) -> None:
 
 @njit(cache=True, nogil=True)
 def estimate_variances(first_child: Ints, subtree_variance: Floats, out: Floats) -> None:
-    """The variance of every least-squares estimate: Var β_c = V_c − V_c²/ΣV + (V_c/ΣV)² · Var β_v."""
+    """Write the variance of every least-squares estimate: Var β_c = V_c − V_c²/ΣV + (V_c/ΣV)² · Var β_v."""
     out[0] = subtree_variance[0]
     for v in range(len(out)):
         a, b = first_child[v], first_child[v + 1]
@@ -90,5 +91,5 @@ def estimate_variances(first_child: Ints, subtree_variance: Floats, out: Floats)
         for c in range(a, b):
             sum_v += subtree_variance[c]
         for c in range(a, b):
-            part = subtree_variance[c] / sum_v if sum_v > 0.0 else 0.0
-            out[c] = subtree_variance[c] * (1.0 - part) + part * part * out[v]
+            share = subtree_variance[c] / sum_v if sum_v > 0.0 else 0.0
+            out[c] = subtree_variance[c] * (1.0 - share) + share * share * out[v]

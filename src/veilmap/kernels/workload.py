@@ -1,4 +1,4 @@
-"""How often each node of a tree helps to answer boxes."""
+"""Optimal prices of a tree's nodes for a workload of boxes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from veilmap.kernels.box_walks import canonical_nodes
 
 
 @njit(cache=True, nogil=True)
-def contributions(first_child: Ints, lo: Ints, hi: Ints, counted: Flags, queries: Floats, times: Floats) -> None:
-    """Add to ``times`` the squared weight of each node in the canonical answer of each query.
+def add_squared_weights(first_child: Ints, lo: Ints, hi: Ints, counted: Flags, queries: Floats, weight: Floats) -> None:
+    """Add to ``weight`` the squared weight f² of each node in the canonical answer of each query.
 
-    Nodes that are not counted are answered through their children. Queries are in cells.
+    f is the covered fraction. Nodes that are not counted are answered through their children. Queries are in cells.
     """
     room = len(first_child)
-    stack, part = np.empty(room, np.int64), np.empty(room)
+    stack, fraction = np.empty(room, np.int64), np.empty(room)
     for q in range(len(queries)):
-        found = canonical_nodes(first_child, lo, hi, counted, queries[q], stack, part)
+        found = canonical_nodes(first_child, lo, hi, counted, queries[q], stack, fraction)
         for i in range(room - found, room):
-            times[stack[i]] += part[i] * part[i]
+            weight[stack[i]] += fraction[i] * fraction[i]
 
 
 @njit(cache=True, nogil=True)
-def prices(parent: Ints, times: Floats, counted: Flags, total: int, power: int, reserve: int) -> Ints:
-    """What each node pays so that Σ times / price^power is least, each path paying ``total`` in whole numbers.
+def optimal_prices(parent: Ints, weight: Floats, counted: Flags, total: int, power: int, reserve: int) -> Ints:
+    """Return integer prices of nodes that minimise Σ weight / price^power, where each path pays ``total``.
 
-    Parents come before children. An inner node leaves one part in ``reserve`` to its children, or more; leaves
-    take whatever is left.
+    With r = 1 / (power + 1) and K_v = (weight_v^r + (Σ K_c)^r)^(power + 1) over the children c, a node pays the
+    fraction weight_v^r / (weight_v^r + (Σ K_c)^r) of what its path has left. An inner node leaves at least
+    1 / ``reserve`` of it to its children; a leaf pays all of it. Parents come before children.
     """
     size = len(parent)
     root = 1.0 / (power + 1)
-    own = times**root
+    own = weight**root
     below = np.zeros(size)  # Σ K over the children
     leaf = np.ones(size, np.bool_)
     for v in range(size - 1, 0, -1):

@@ -11,7 +11,7 @@ from veilmap.arrays import Flags, Floats, Ints
 from veilmap.estimate.least_squares import standard_errors
 from veilmap.geography.crs import Ground
 from veilmap.kernels.hilbert import hilbert_keys
-from veilmap.kernels.rasterize import add_up
+from veilmap.kernels.rasterize import rasterize_boxes
 from veilmap.releases.release import Release
 from veilmap.trees import CurveTree, RegularTree, Tree
 
@@ -50,7 +50,7 @@ def density_image(
     images = []
     for values in (density, density * error[last]):
         image = np.full((1, math.prod(shape)) if isinstance(tree, CurveTree) else shape, np.nan)
-        add_up(lo, hi, values, image)
+        rasterize_boxes(lo, hi, values, image)
         images.append(image[0, _steps(tree, shape[0])] if isinstance(tree, CurveTree) else image)
     return Picture(images[0], images[1] / images[0])
 

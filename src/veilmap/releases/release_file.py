@@ -32,7 +32,7 @@ from veilmap.estimate.node_estimates import Borders, NodeEstimates
 from veilmap.files.atomic_writes import write_atomically
 from veilmap.files.parquet_limits import must_be_within_limits
 from veilmap.geography.crs import LON_LAT, projjson
-from veilmap.kernels.box_walks import DEEPEST
+from veilmap.kernels.box_walks import MAX_TREE_LEVELS
 from veilmap.method.method import Noise
 from veilmap.releases.cost_check import count_prices, must_be_worth
 from veilmap.releases.privacy import Privacy
@@ -430,7 +430,7 @@ def tree_header(tree: Tree) -> dict[str, Any]:
 def _stated_tree(record: Mapping[str, Any], domain: Domain) -> RegularTree | None:
     """Return the tree that follows from a header; None where it is in the rows. Its numbers must agree."""
     nodes, height = record["nodes"], record["height"]
-    if type(nodes) is not int or nodes < 1 or type(height) is not int or not 0 <= height < DEEPEST:
+    if type(nodes) is not int or nodes < 1 or type(height) is not int or not 0 <= height < MAX_TREE_LEVELS:
         raise Damaged("The header of the release file does not describe a tree: ask for it again.")
     if record["splits"] is None:
         return None
@@ -438,7 +438,7 @@ def _stated_tree(record: Mapping[str, Any], domain: Domain) -> RegularTree | Non
     cuts = [n for parts in splits for n in parts]
     if any(len(parts) != domain.dimensions for parts in splits) or any(type(n) is not int or n < 1 for n in cuts):
         raise Damaged("The header of the release file does not describe a tree: ask for it again.")
-    if len(splits) >= DEEPEST or max(cuts, default=1) > domain.side:
+    if len(splits) >= MAX_TREE_LEVELS or max(cuts, default=1) > domain.side:
         raise Damaged("The header of the release file describes too deep a tree: ask for it again.")
     tree = RegularTree(domain.side, domain.dimensions, splits)
     if max(tree.grid(tree.height)) > domain.side:
@@ -485,7 +485,7 @@ def _must_be_a_tree(parent: Ints, level: Ints, lo: Ints, hi: Ints, side: int) ->
     volume = np.prod((hi - lo) / side, axis=1)
     sound = (
         level[0] == 0
-        and level.max() < DEEPEST
+        and level.max() < MAX_TREE_LEVELS
         and (parent >= 0).all()
         and (parent < child).all()
         and (np.diff(parent) >= 0).all()

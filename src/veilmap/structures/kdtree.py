@@ -14,7 +14,7 @@ from veilmap.structures.base import Gate, Structure, count_levels
 from veilmap.trees import Tree
 from veilmap.validation import exact_rate, exact_share, whole_height
 
-MEDIANS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean", "exact")
+MEDIAN_MECHANISMS = ("exponential", "exponential-paper", "smooth-sensitivity", "noisy-mean", "exact")
 """Mechanisms that a kd-tree may compute its medians with; the last one is not private."""
 DEFAULT_HEIGHT = 8
 """The default height, if the limit on cuts allows it."""
@@ -64,8 +64,8 @@ class KdTree(Structure):
                 raise BadInput(f"{rule}; got {self.switch!r}.") from None
         if self.fanout not in (None, 2):
             raise BadInput(f"The fanout of a kd-tree is 2, or by default 2^d for d axes; got {self.fanout!r}.")
-        if self.median not in MEDIANS:
-            suggestion = near_misses(str(self.median), MEDIANS)
+        if self.median not in MEDIAN_MECHANISMS:
+            suggestion = near_misses(str(self.median), MEDIAN_MECHANISMS)
             raise BadInput(f"A kd-tree cannot compute medians by {self.median!r}. {suggestion}")
         object.__setattr__(self, "median_share", exact_share(self.median_share))
         object.__setattr__(self, "check", exact_share(self.check, "check"))

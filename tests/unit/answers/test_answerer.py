@@ -157,7 +157,7 @@ def test_a_bad_box_is_refused_with_a_sentence(boxes, sentence):
 KD = "kd-hybrid"
 
 
-def test_errors_are_worked_out_when_someone_looks_and_then_kept(monkeypatch):
+def test_errors_are_computed_on_first_access_and_then_kept(monkeypatch):
     worked = []
     plain = Answerer._consistent_errors
     monkeypatch.setattr(Answerer, "_consistent_errors", lambda *a: worked.append(1) or plain(*a))

@@ -75,8 +75,9 @@ def twin(tree, value, slope, unevenness, queries):
 
 
 def by_marginals(tree, value, v, slope, unevenness, queries):
-    grouped = marginals.group(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
-    table, errors = marginals.add_up(grouped, value, slope), marginals.add_errors(grouped, v, unevenness)
+    plan = marginals.plan_tables(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
+    table = marginals.build_marginals(plan, value, slope)
+    errors = marginals.build_error_marginals(plan, v, unevenness)
     count, variance, uneven, cut = np.empty((4, len(queries)))
     marginal_lookups.count_boxes(table, queries, count)
     marginal_lookups.box_errors(table, errors, queries, variance, uneven, cut)
@@ -86,10 +87,10 @@ def by_marginals(tree, value, v, slope, unevenness, queries):
 def by_walking(tree, value, v, slope, unevenness, queries):
     count, uneven, cut, variance = np.empty((4, len(queries)))
     shape = tree.first_child, tree.lo, tree.hi
-    box_walks.walk(*shape, value, v, queries, count, variance)
-    box_walks.walk_slopes(*shape, slope, queries, count)
-    box_walks.walk_cut(*shape, unevenness, queries, uneven, cut)
-    box_walks.walk_variance(*shape, v, queries, variance)
+    box_walks.sum_canonical_nodes(*shape, value, v, queries, count, variance)
+    box_walks.add_slope_terms(*shape, slope, queries, count)
+    box_walks.sum_cut_leaves(*shape, unevenness, queries, uneven, cut)
+    box_walks.least_squares_variance(*shape, v, queries, variance)
     return count, uneven, cut, variance
 
 

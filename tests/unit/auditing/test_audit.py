@@ -90,7 +90,7 @@ def test_noise_that_was_hardly_drawn_is_not_said_to_fit(monkeypatch: pytest.Monk
 
 
 def test_estimates_off_their_grid_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilmap.estimate.pipeline.tree_sweeps.round_down", lambda *arrays: None)
+    monkeypatch.setattr("veilmap.estimate.pipeline.tree_sweeps.round_to_quanta", lambda *arrays: None)
     assert failed(audited("quad-post", 2, releases=400)) == {"estimates"}
 
 

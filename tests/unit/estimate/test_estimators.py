@@ -108,7 +108,7 @@ def slow_neighbours(tree, larger):
             place = middle.copy()
             place[k] += step * (hi[leaf, k] - lo[leaf, k])
             found = find(0, place, leaf, middle) if volume(leaf) else []
-            out[leaf, 2 * k + (step > 0)] = found[0] if found else neighbours.NOBODY
+            out[leaf, 2 * k + (step > 0)] = found[0] if found else neighbours.NO_NEIGHBOUR
     return out
 
 
@@ -135,7 +135,7 @@ def test_neighbours_of_a_regular_tree_are_those_of_its_grid():
     at = {tuple(box): v for v, box in enumerate(tree.lo[newest].tolist(), newest.start)}
     for (x, y), v in at.items():
         beside = [(x - 2, y), (x + 2, y), (x, y - 2), (x, y + 2)]
-        assert near.nodes[v].tolist() == [at.get(box, neighbours.NOBODY) for box in beside]
+        assert near.nodes[v].tolist() == [at.get(box, neighbours.NO_NEIGHBOUR) for box in beside]
 
 
 def test_neighbours_along_a_curve_are_those_along_the_curve():
@@ -264,9 +264,9 @@ def test_the_fit_finds_how_many_leaves_are_empty(empty, rate, normal):
     rng = np.random.default_rng(7)
     count = np.where(rng.random(400_000) < empty, 0, rng.exponential(1 / rate, 400_000))
     y = count + (rng.normal(size=len(count)) if normal else rng.laplace(size=len(count)))
-    at = np.clip((y - kernel.LOWEST) / kernel.STEP, 0, kernel.BINS - 1).astype(int)
-    number, total = (np.bincount(at, weights, kernel.BINS) for weights in (np.ones(len(y)), y))
-    found = kernel.fit_empty(number, total, normal)
+    at = np.clip((y - kernel.LOWEST_BIN) / kernel.BIN_WIDTH, 0, kernel.COUNT_BINS - 1).astype(int)
+    number, total = (np.bincount(at, weights, kernel.COUNT_BINS) for weights in (np.ones(len(y)), y))
+    found = kernel.fit_zero_inflated_exponential(number, total, normal)
     assert found == pytest.approx((empty, rate), rel=0.03)
     assert found != pytest.approx((empty * 0.9, rate * 1.1), rel=0.03)
 
@@ -279,7 +279,7 @@ def test_the_odds_of_a_count_are_the_ratio_of_two_densities(y, rate, normal):
     ratio = np.trapezoid(rate * np.exp(-rate * x + noise - alone), x)
     if normal and abs(y - rate) > 25:
         return  # beyond any doubt
-    assert kernel.odds_of_many(y, rate, normal) == pytest.approx(ratio, rel=1e-3)
+    assert kernel.likelihood_ratio(y, rate, normal) == pytest.approx(ratio, rel=1e-3)
 
 
 # Counts of 0 or more
@@ -304,25 +304,27 @@ def slow_projection(parent, x, variance):
 def test_children_become_the_nearest_counts_of_0_or_more(children, parent):
     x, variance = np.array(children).T
     got = np.concatenate([[parent], x])
-    kernel.project_down(np.array([1, 1 + len(x)] + [1 + len(x)] * len(x)), got, np.concatenate([[1.0], variance]))
+    kernel.project_nonnegative(
+        np.array([1, 1 + len(x)] + [1 + len(x)] * len(x)), got, np.concatenate([[1.0], variance])
+    )
     assert got[1:] == pytest.approx(slow_projection(parent, x, variance), abs=1e-6)
 
 
 def test_a_metric_that_is_not_that_of_the_variances_gives_other_counts():
     tree, x = np.array([1, 4, 4, 4, 4]), np.array([10.0, 8.0, 6.0, -4.0])
     right, wrong = x.copy(), x.copy()
-    kernel.project_down(tree, right, np.array([1.0, 1.0, 4.0, 2.0]))
-    kernel.project_down(tree, wrong, np.array([1.0, 1.0, 1.0, 1.0]))
+    kernel.project_nonnegative(tree, right, np.array([1.0, 1.0, 4.0, 2.0]))
+    kernel.project_nonnegative(tree, wrong, np.array([1.0, 1.0, 1.0, 1.0]))
     assert right.tolist() == pytest.approx([10, 7.2, 2.8, 0])
     assert wrong.tolist() == pytest.approx([10, 6, 4, 0])
 
 
 def test_children_that_are_known_stay_and_the_others_give_way():
     x = np.array([10.0, 7.0, 9.0, -6.0])
-    kernel.project_down(np.array([1, 4, 4, 4, 4]), x, np.array([1.0, 0.0, 4.0, 2.0]))
+    kernel.project_nonnegative(np.array([1, 4, 4, 4, 4]), x, np.array([1.0, 0.0, 4.0, 2.0]))
     assert x.tolist() == [10, 7, 3, 0]
     x = np.array([5.0, 7.0, 9.0, -6.0])  # a parent that has less than what is known: then all give way
-    kernel.project_down(np.array([1, 4, 4, 4, 4]), x, np.array([1.0, 0.0, 4.0, 2.0]))
+    kernel.project_nonnegative(np.array([1, 4, 4, 4, 4]), x, np.array([1.0, 0.0, 4.0, 2.0]))
     assert x[1:].sum() == 5
     assert x.min() >= 0
 
@@ -335,7 +337,7 @@ def test_non_negative_counts_are_consistent_and_stay_when_done_again(axes, seed)
     assert adds_up(noisy.tree, got.estimate)
     assert np.array_equal(got.estimate / QUANTUM, np.rint(got.estimate / QUANTUM))
     again = got.estimate.copy()
-    kernel.project_down(noisy.tree.first_child, again, got.subtree_variance)
+    kernel.project_nonnegative(noisy.tree.first_child, again, got.subtree_variance)
     assert np.array_equal(again, got.estimate)
     plain = published(noisy, PostProcessing.LEAST_SQUARES).estimate
     if plain.min() >= 0:
@@ -354,7 +356,7 @@ def test_large_blocks_take_few_steps():
     n = 2**18
     x = np.concatenate([[1.0], -(2.0 ** np.linspace(-300, 300, n))])
     tree = np.concatenate([[1], np.full(n + 1, n + 1)])
-    kernel.project_down(tree, x, np.ones(n + 1))
+    kernel.project_nonnegative(tree, x, np.ones(n + 1))
     assert x[1:].sum() == pytest.approx(1.0)
     assert x.min() >= 0
 
@@ -433,7 +435,7 @@ def test_whole_numbers_are_the_non_negative_estimates_rounded_down_or_up(kind):
     noisy = noisy_counts(large_tree(3), 3)
     full = published(noisy, kind)
     non_negative = full.estimate.copy()
-    kernel.project_down(noisy.tree.first_child, non_negative, full.subtree_variance)
+    kernel.project_nonnegative(noisy.tree.first_child, non_negative, full.subtree_variance)
     whole = nonnegative_estimates(full, True, 1.0).estimate
     assert np.all((np.floor(non_negative - 1e-9) <= whole) & (whole <= np.ceil(non_negative + 1e-9)))
     assert not adds_up(noisy.tree, np.rint(non_negative))  # what a spreadsheet would do

@@ -1,4 +1,4 @@
-"""Every kernel equals its slow twin in naive.py."""
+"""Every kernel equals its simple implementation in naive.py."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_two_sweeps_are_the_papers_three_phases_on_complete_trees(fanout, height
 
 
 @given(family_trees(), SEEDS)
-def test_combine_up_finds_what_each_subtree_says_of_its_root(first_child, seed):
+def test_combine_up_estimates_each_node_from_its_own_subtree(first_child, seed):
     noisy, variance = random_measurements(first_child, seed)
     _, got = combined(first_child, noisy, variance)
     assert got == pytest.approx(naive.subtree_variance(first_child, variance), rel=1e-6)
@@ -239,11 +239,11 @@ DEEP_TREES = st.integers(1, 6).map(lambda fanout: RegularTree(6**4, 1, ((fanout,
 
 
 @given(family_trees() | DEEP_TREES, SEEDS)
-def test_rounding_keeps_sums_exact_and_moves_nobody_more_than_one_and_a_half_quanta(first_child, seed):
+def test_rounding_keeps_sums_exact_and_moves_no_estimate_by_more_than_one_and_a_half_quanta(first_child, seed):
     noisy, variance = random_measurements(first_child, seed)
     exact = least_squares(first_child, noisy * 1e3, variance)
     rounded = exact.copy()
-    tree_sweeps.round_down(first_child, rounded, QUANTUM)
+    tree_sweeps.round_to_quanta(first_child, rounded, QUANTUM)
     assert np.array_equal(rounded / QUANTUM, np.rint(rounded / QUANTUM))
     assert np.abs(rounded - exact).max() <= 1.5 * QUANTUM + 1e-9
     for v in range(len(exact)):
@@ -284,7 +284,7 @@ def test_a_summed_area_table_gives_the_sum_of_covered_leaves(tree, seed):
         table = table.cumsum(axis=a)
     queries = random_queries(seed, tree.axes, ends_on_and_off_the_lines(1.0)) * np.tile(grid, 2)
     got = np.empty(len(queries))
-    box_walks.look_up(table.ravel(), np.array(grid), queries, got)
+    box_walks.interpolate_summed_area(table.ravel(), np.array(grid), queries, got)
     cells = list(np.ndindex(grid))
     for query, answer in zip(queries, got, strict=True):
         expected = sum(naive.covered(c, np.add(c, 1), query) * leaves[c] for c in cells)
@@ -292,7 +292,7 @@ def test_a_summed_area_table_gives_the_sum_of_covered_leaves(tree, seed):
 
 
 @given(regular_trees(most_axes=4, even=True, most_nodes=120), SEEDS)
-def test_grid_variance_is_the_dense_quadratic_form(tree, seed):
+def test_regular_tree_variance_is_the_dense_quadratic_form(tree, seed):
     rng = np.random.default_rng(seed)
     by_level = np.exp(rng.normal(0, 1, tree.height + 1))
     by_level[:-1][rng.random(tree.height) < 0.3] = np.inf
@@ -301,38 +301,38 @@ def test_grid_variance_is_the_dense_quadratic_form(tree, seed):
     grids = np.array([tree.grid(i) for i in range(tree.height + 1)])
     queries = random_queries(seed, tree.axes, ends_on_and_off_the_lines(1.0))
     got = np.empty(len(queries))
-    box_walks.grid_variance(grids, v[np.array(tree.level_start[:-1])], queries, got)
+    box_walks.regular_tree_variance(grids, v[np.array(tree.level_start[:-1])], queries, got)
     expected = [naive.box_variance(tree, variance, q * SIDE) for q in queries]
     assert got == pytest.approx(expected, rel=1e-8, abs=1e-10)
 
 
 @given(trees(most_nodes=100), SEEDS)
-def test_walk_variance_is_the_dense_quadratic_form(tree, seed):
+def test_least_squares_variance_is_the_dense_quadratic_form(tree, seed):
     noisy, variance = random_measurements(tree.first_child, seed)
     _, v = combined(tree.first_child, noisy, variance)
     queries = random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE))
     got = np.empty(len(queries))
-    box_walks.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, got)
+    box_walks.least_squares_variance(tree.first_child, tree.lo, tree.hi, v, queries, got)
     expected = [naive.box_variance(tree, variance, q) for q in queries]
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @given(trees(), SEEDS)
-def test_walk_is_the_canonical_range_query(tree, seed):
+def test_sum_of_canonical_nodes_is_the_canonical_range_query(tree, seed):
     noisy, variance = random_measurements(tree.first_child, seed)
     value = np.where(np.isfinite(variance), noisy, np.nan)  # an unmeasured node must not be asked
     queries = random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE))
     got, spread = np.empty(len(queries)), np.empty(len(queries))
-    box_walks.walk(tree.first_child, tree.lo, tree.hi, value, variance, queries, got, spread)
+    box_walks.sum_canonical_nodes(tree.first_child, tree.lo, tree.hi, value, variance, queries, got, spread)
     expected = np.array([naive.range_query(tree, value, variance, q) for q in queries])
     assert got == pytest.approx(expected[:, 0], rel=1e-9, abs=1e-9)
     assert spread == pytest.approx(expected[:, 1], rel=1e-9, abs=1e-9)
 
 
 @given(trees(), SEEDS)
-def test_covered_is_the_fraction_inside(tree, seed):
+def test_covered_fraction_is_the_fraction_inside(tree, seed):
     for query in random_queries(seed, tree.lo.shape[1], ends_on_and_off_the_lines(SIDE)):
         for v in range(tree.size):
-            assert box_walks.covered(tree.lo, tree.hi, v, query) == pytest.approx(
+            assert box_walks.covered_fraction(tree.lo, tree.hi, v, query) == pytest.approx(
                 naive.covered(tree.lo[v], tree.hi[v], query), rel=1e-12
             )

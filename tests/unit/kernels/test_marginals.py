@@ -70,11 +70,12 @@ def random_estimates(tree, seed):
 
 
 def answers(tree, value, v, queries):
-    grouped = marginals.group(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
-    table = marginals.add_up(grouped, value)
+    plan = marginals.plan_tables(tree.first_child, tree.lo, tree.hi, (value != 0) | (v != 0))
+    table = marginals.build_marginals(plan, value)
     count, variance, uneven, cut = np.empty((4, len(queries)))
     marginal_lookups.count_boxes(table, queries, count)
-    marginal_lookups.box_errors(table, marginals.add_errors(grouped, v), queries, variance, uneven, cut)
+    errors = marginals.build_error_marginals(plan, v)
+    marginal_lookups.box_errors(table, errors, queries, variance, uneven, cut)
     assert not uneven.any()
     assert not cut.any()
     return count, variance
@@ -82,8 +83,8 @@ def answers(tree, value, v, queries):
 
 def walked(tree, value, v, queries):
     count, variance, _ = np.empty((3, len(queries)))
-    box_walks.walk(tree.first_child, tree.lo, tree.hi, value, v, queries, count, _)
-    box_walks.walk_variance(tree.first_child, tree.lo, tree.hi, v, queries, variance)
+    box_walks.sum_canonical_nodes(tree.first_child, tree.lo, tree.hi, value, v, queries, count, _)
+    box_walks.least_squares_variance(tree.first_child, tree.lo, tree.hi, v, queries, variance)
     return count, variance
 
 
@@ -200,7 +201,7 @@ def test_siblings_on_a_grid_are_grouped_by_cuts():
     tree = CutTree.root(SIDE, 2).refine((9, 7)).refine((2, 1))
     halved = sibling_index.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert np.all(halved.axis[halved.last > halved.first] >= 0)
-    assert len(marginals.find_levels(halved)) - 1 <= 1 + 4 + 3 + 1
+    assert len(marginals.level_starts(halved)) - 1 <= 1 + 4 + 3 + 1
     assert sorted(halved.origin[halved.origin >= 0]) == list(range(tree.size))
 
 

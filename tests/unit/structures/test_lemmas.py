@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import veilmap as vm
 from veilmap.domain import Domain
-from veilmap.kernels.workload import contributions, prices
+from veilmap.kernels.workload import add_squared_weights, optimal_prices
 from veilmap.method.method import Method
 from veilmap.structures import KdTree
 from veilmap.testing import fixed_entropy
@@ -33,7 +33,7 @@ def kd_tree() -> Tree:
 def contributing(tree: Tree, box: NDArray[np.float64]) -> list[int]:
     """n_i of the paper, of levels counted from the leaves: nodes maximally contained, and leaves that are cut."""
     times = np.zeros(tree.size)
-    contributions(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, bool), box[None] * FLAT.side, times)
+    add_squared_weights(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, bool), box[None] * FLAT.side, times)
     return np.bincount(tree.node_level[times > 0], minlength=tree.height + 1)[::-1].tolist()
 
 
@@ -69,6 +69,6 @@ def test_lemma_3_is_the_case_in_which_all_nodes_of_a_level_contribute_alike(
     level = np.repeat(np.arange(height + 1), fanout ** np.arange(height + 1))
     parent = np.concatenate([[-1], np.repeat(np.arange(len(level)), fanout)[: len(level) - 1]])
     times, total = (growth / fanout) ** level, 2**40
-    paid = prices(parent, times, np.ones(len(level), bool), total, power, total)
+    paid = optimal_prices(parent, times, np.ones(len(level), bool), total, power, total)
     best = growth ** (np.arange(height + 1) / (power + 1))
     assert paid / total == pytest.approx((best / best.sum())[level], abs=2e-9)

@@ -70,7 +70,7 @@ def inside(lo: Any, hi: Any) -> tuple[slice, ...]:
     return tuple(slice(a, b) for a, b in zip(lo, hi, strict=True))
 
 
-def naive_even(grid: NDArray[np.float64], lo: Any, hi: Any, noise: float, sure: float) -> bool:
+def naive_uniform(grid: NDArray[np.float64], lo: Any, hi: Any, noise: float, margin_sd: float) -> bool:
     box = grid[inside(lo, hi)]
     for parts in (2, 4, 8):
         ends = [[n * j // parts for j in range(parts + 1)] for n in box.shape]
@@ -79,26 +79,26 @@ def naive_even(grid: NDArray[np.float64], lo: Any, hi: Any, noise: float, sure: 
         ]
         full = [b for b in blocks if b.size]
         mean = box.sum() / box.size
-        surprise = sum((b.sum() - mean * b.size) ** 2 / (b.size * noise + max(mean * b.size, 0)) for b in full)
-        if surprise > len(full) + sure * math.sqrt(5 * len(full)):
+        chi_square = sum((b.sum() - mean * b.size) ** 2 / (b.size * noise + max(mean * b.size, 0)) for b in full)
+        if chi_square > len(full) + margin_sd * math.sqrt(5 * len(full)):
             return False
     return True
 
 
 @given(grids(), st.sampled_from([0.5, 8.0]), st.sampled_from([0.0, 1.0]))
-def test_grid_kernels_are_their_twins(case: Any, noise: float, sure: float) -> None:
+def test_grid_kernels_equal_simple_implementations(case: Any, noise: float, margin_sd: float) -> None:
     grid, lo, hi = case
     cells, table = len(grid), summed_area(grid)
     assert box_sum(table, cells, lo, hi) == grid[inside(lo, hi)].sum()
     if (hi == lo).any():
         return
-    even = naive_even(grid, lo, hi, noise, sure)
-    assert looks_uniform(table, cells, lo, hi, noise, sure) == even
+    uniform = naive_uniform(grid, lo, hi, noise, margin_sd)
+    assert looks_uniform(table, cells, lo, hi, noise, margin_sd) == uniform
     for axis in range(grid.ndim):
         at = np.zeros(1, np.int64)
-        find_median_cuts(table, cells, lo[None], hi[None], axis, noise, sure, at)
+        find_median_cuts(table, cells, lo[None], hi[None], axis, noise, margin_sd, at)
         counts = np.moveaxis(grid[inside(lo, hi)], axis, 0).reshape(hi[axis] - lo[axis], -1).sum(axis=1).tolist()
-        whole = even or hi[axis] - lo[axis] < 2
+        whole = uniform or hi[axis] - lo[axis] < 2
         assert at[0] == (-1 if whole else lo[axis] + naive_cut(counts))
 
 
@@ -125,8 +125,8 @@ def test_cell_trees_cut_on_lines_of_their_grid_and_leave_even_data_whole() -> No
     assert tree.size > 20
     assert not (np.concatenate([tree.lo, tree.hi]) % (FLAT.side // 16)).any()
     side = (np.arange(64) + 0.5) / 64
-    even = np.repeat(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2), 4, axis=0)
-    assert released(Method(structure=CellTree(4, cells=16)), even).estimates.tree.size < tree.size / 4
+    uniform = np.repeat(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2), 4, axis=0)
+    assert released(Method(structure=CellTree(4, cells=16)), uniform).estimates.tree.size < tree.size / 4
 
 
 # --- PrivTree ---------------------------------------------------------------------------------------------------
