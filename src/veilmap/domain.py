@@ -1,4 +1,4 @@
-"""The public box that the points live in, and the grid of integer cells laid over it."""
+"""The domain: a public box with named axes, and the grid of integer cells on it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
 
 MOST_AXES = 8
-MOST_BITS = 31  # an axis never has more cells than 2**31 ...
-KEY_BITS = 62  # ... and all axes together never more than fit one signed 64-bit key
+MOST_BITS = 31  # per axis: a cell number fits a signed 32-bit integer
+KEY_BITS = 62  # over all axes: the number of a cell in the grid fits a signed 64-bit integer
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One coordinate: its column's name and its public range, both ends included."""
+    """An axis: the name of its column and its public range, both ends included."""
 
     name: str
     lo: float
@@ -28,15 +28,27 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Domain:
-    """A public box with named axes, cut into ``2**bits`` cells along each.
+    """A public box with named axes, divided into ``2**bits`` cells per axis.
 
-    The box is the owner's knowledge of the world, never taken from the points: that would publish
-    the extreme ones. Points outside it are dropped without a word.
+    Choose the box from what is publicly known, such as the borders of a country. Do not compute it from the points:
+    that would publish the most extreme ones. Points outside the box are dropped silently.
+
+    Parameters
+    ----------
+    axes
+        The range ``(low, high)`` of each axis, by the name of its column. A domain has 1 to 8 axes.
+    crs
+        The coordinate system of the first two axes, like ``"EPSG:4326"``. It is a label: coordinates are not changed.
+    bits
+        Resolution: each axis is divided into ``2**bits`` cells. By default, as many as 64-bit numbers allow.
 
     Examples
     --------
-    >>> Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)}).names
+    >>> domain = vm.Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)}, crs="EPSG:4326")
+    >>> domain.names
     ('lon', 'lat')
+    >>> vm.Domain.parse("lon=-124.82:-103.00,lat=31.33:49.00", crs="EPSG:4326") == domain
+    True
     """
 
     axes: tuple[Axis, ...]
@@ -48,16 +60,16 @@ class Domain:
     ) -> None:
         if not isinstance(axes, Mapping):
             raise BadInput(
-                f"A domain maps axis names to ranges, like {{'lon': (-125, -103)}}; got {type(axes).__name__}."
+                f"A domain maps axis names to ranges, like {{'lon': (-125, -103)}}, got {type(axes).__name__}."
             )
         if not 1 <= len(axes) <= MOST_AXES:
-            raise BadInput(f"A domain has 1 to {MOST_AXES} axes, got {len(axes)}: leave some out.")
+            raise BadInput(f"A domain has 1 to {MOST_AXES} axes, got {len(axes)}. Leave some out.")
         if not (crs is None or (isinstance(crs, str) and crs.isprintable())):
-            raise BadInput(f"A coordinate system is given as text like EPSG:4326, got {crs!r}.")
+            raise BadInput(f"The coordinate system must be a text like EPSG:4326, got {crs!r}.")
         checked = tuple(_axis(name, bounds) for name, bounds in axes.items())
         finest = min(MOST_BITS, KEY_BITS // len(checked), *(_float_bits(a) for a in checked))
         if bits is not None and not (type(bits) is int and 1 <= bits <= finest):
-            raise BadInput(f"A domain with these axes takes 1 to {finest} bits an axis, got {bits!r}.")
+            raise BadInput(f"A domain with these axes takes 1 to {finest} bits per axis, got {bits!r}.")
         object.__setattr__(self, "axes", checked)
         object.__setattr__(self, "crs", crs)
         object.__setattr__(self, "bits", finest if bits is None else bits)
@@ -72,7 +84,7 @@ class Domain:
 
     @property
     def side(self) -> int:
-        """Cells along each axis."""
+        """Number of cells per axis."""
         return 1 << self.bits
 
     @property
@@ -84,20 +96,21 @@ class Domain:
         return np.array([axis.hi for axis in self.axes])
 
     def scale(self, axis: int) -> float:
-        """Cells in one unit of an axis: a value ``x`` lies in cell ``floor((x - lo) * scale)``."""
+        """Return the number of cells per unit of an axis: ``x`` lies in cell ``floor((x - lo) * scale)``."""
         return self.side / (self.axes[axis].hi - self.axes[axis].lo)
 
     def of_cells(self) -> Domain:
-        """The domain in which the cells of this one are the values."""
+        """Return the domain whose coordinates are the cell numbers of this one."""
         return Domain(dict.fromkeys(self.names, (0.0, float(self.side))), bits=self.bits)
 
     def edges(self, cells: Ints, axis: int) -> Floats:
-        """The coordinate of the lower edge of each cell; cell ``side`` gives the upper end exactly."""
+        """Return the coordinate of the lower edge of each cell; for cell ``side``, the upper end of the axis."""
         lo, hi = self.axes[axis].lo, self.axes[axis].hi
-        part = cells / self.side
-        return np.where(cells == self.side, hi, lo + (hi - lo) * part)
+        fraction = cells / self.side
+        return np.where(cells == self.side, hi, lo + (hi - lo) * fraction)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the domain as it is stored in a release file."""
         return {
             "axes": [{"name": a.name, "lo": a.lo, "hi": a.hi} for a in self.axes],
             "crs": self.crs,
@@ -106,19 +119,20 @@ class Domain:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Domain:
+        """Return the domain that ``to_json`` stored."""
         return cls({a["name"]: (a["lo"], a["hi"]) for a in record["axes"]}, crs=record["crs"], bits=record["bits"])
 
     @classmethod
     def parse(cls, text: str, crs: str | None = None) -> Domain:
-        """Read ``lon=-124.82:-103.00,lat=31.33:49.00``, as typed on a command line."""
+        """Read a domain from text like ``lon=-124.82:-103.00,lat=31.33:49.00``, as on the command line."""
         axes: dict[str, tuple[float, float]] = {}
-        for part in text.split(","):
-            name, equals, bounds = part.partition("=")
+        for item in text.split(","):
+            name, equals, bounds = item.partition("=")
             lo, colon, hi = bounds.partition(":")
             if not (equals and colon and name.strip()):
-                raise BadInput(f"A domain is written like lon=-125:-103,lat=31:49; {part!r} is not name=low:high.")
+                raise BadInput(f"Write a domain like lon=-125:-103,lat=31:49: {item!r} is not name=low:high.")
             if name.strip() in axes:
-                raise BadInput(f"The domain names the axis {name.strip()!r} twice: give each axis once.")
+                raise BadInput(f"The domain names the axis {name.strip()!r} twice. Give each axis once.")
             try:
                 axes[name.strip()] = (float(lo), float(hi))
             except ValueError:
@@ -139,19 +153,20 @@ def _axis(name: object, bounds: object) -> Axis:
     except (TypeError, ValueError):
         raise BadInput(f"The range of axis {name!r} needs two numbers (low, high), got {bounds!r}.") from None
     if not (math.isfinite(lo) and math.isfinite(hi) and math.isfinite(hi - lo)):
-        raise BadInput(f"The range of axis {name!r} must be finite, got ({lo}, {hi}): give numbers you know.")
+        raise BadInput(f"The range of axis {name!r} must be finite, got ({lo}, {hi}). Give bounds that you know.")
     if not lo < hi:
         raise BadInput(f"The range of axis {name!r} must run from low to high, got ({lo}, {hi}).")
     axis = Axis(name, lo, hi)
     if _float_bits(axis) < 1:
         raise BadInput(
-            f"The range of axis {name!r} is too narrow, got ({lo!r}, {hi!r}): choose another unit or origin."
+            f"The range of axis {name!r} is too narrow for 64-bit numbers, got ({lo!r}, {hi!r}). "
+            f"Choose another unit or origin."
         )
     return axis
 
 
 def _float_bits(axis: Axis) -> int:
-    """The finest halving of an axis whose edges are still well apart as 64-bit floats."""
+    """Return how often an axis can be halved so that cell edges remain distinct 64-bit floats."""
     width = axis.hi - axis.lo
     if math.isinf(2.0**MOST_BITS / width):
         return 0

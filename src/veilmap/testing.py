@@ -1,4 +1,4 @@
-"""For tests and studies of programs that use veilmap."""
+"""Support for tests and studies of programs that use veilmap."""
 
 from __future__ import annotations
 

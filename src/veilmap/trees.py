@@ -1,7 +1,7 @@
-"""A tree of boxes as flat arrays in level order. It holds places, never counts.
+"""Trees of boxes as flat arrays in level order. They hold boxes, never counts.
 
-Node 0 is the root. Siblings stand together, in the order of their parents, level after level; so the
-whole shape of a tree is how many children each node has, and ``first_child`` is one running sum.
+Node 0 is the root. Nodes are ordered by level, and siblings are adjacent, in the order of their parents. The number of
+children of each node therefore determines the shape of a tree, and ``first_child`` is a cumulative sum.
 """
 
 from __future__ import annotations
@@ -19,58 +19,60 @@ from veilmap.kernels.hilbert import range_boxes
 
 Array = TypeVar("Array", Ints, Flags, Floats)
 Parts: TypeAlias = tuple[int, ...]
-"""Into how many equal parts a box is cut, along each axis."""
+"""The number of equal parts into which a box is divided, for each axis."""
 
 
 def frozen(array: Array) -> Array:
-    """The same array, which nobody can write to: trees are handed out while they grow."""
+    """Make an array read-only and return it: structures see trees while they grow."""
     array.flags.writeable = False
     return array
 
 
 def product(parts: Ints) -> Ints:
-    """Of each row; much faster than ``np.prod`` where there are many rows, and few axes."""
+    """Return the product of each row. Much faster than ``np.prod`` for many rows and few axes."""
     return reduce(np.multiply, parts.T)
 
 
 class Tree:
     """Half-open integer boxes ``[lo, hi)``, each a leaf or the disjoint union of its children.
 
-    A tree starts as one box and grows only by ``refine``, ``split`` and ``cut``, which cut boxes of the newest
-    level into disjoint parts: so its leaves partition the domain by construction. Trees never change; these
-    make new ones.
+    A tree starts as one box and grows only by ``refine``, ``split`` and ``cut``, which divide boxes of the newest level
+    (the frontier) into disjoint boxes, so its leaves partition the domain by construction. Trees are immutable: these
+    methods return new ones.
     """
 
     lo: Ints  # (nodes, axes)
     hi: Ints  # (nodes, axes)
-    children: Ints  # how many children each node has
+    children: Ints  # number of children of each node
     level_start: tuple[int, ...]  # level i is the nodes level_start[i] : level_start[i + 1]
     overlapping = False  # whether boxes of different leaves may overlap
 
     def refine(self, parts: Parts) -> Tree:
-        """Cut every box of the newest level into ``parts`` equal boxes (to the cell), row-major."""
+        """Divide each box of the newest level into ``parts`` boxes, equal up to one cell, in row-major order."""
         boxes = self.level_start[-1] - self.level_start[-2]
         return self.split(np.tile(np.array(parts, np.int64), (boxes, 1)))
 
     def split(self, parts: Ints) -> Tree:
-        """Cut each box of the newest level into its own row of ``parts``; a row of zeros leaves it a leaf."""
+        """Divide each box of the newest level by its own row of ``parts``. A row of zeros leaves it a leaf."""
         newest = self.level(self.height)
         if parts.dtype != np.int64 or parts.shape != self.lo[newest].shape or np.any(parts < 0):
-            raise ValueError("Parts are 64-bit integers, 0 or more, one for each axis of each box of the newest level.")
+            raise ValueError(
+                "Parts must be 64-bit integers, 0 or more, one for each axis of each box of the newest level."
+            )
         fanout = product(parts)
         low, high = np.empty((2, int(fanout.sum()), parts.shape[1]), np.int64)
         split_boxes(self.lo[newest], self.hi[newest], parts, low, high)
         return self._grown(low, high, fanout)
 
     def cut(self, axis: int, at: Ints, where: Flags | None = None) -> Tree:
-        """Cut boxes of the newest level in two along an axis: cells below ``at``, and the others.
+        """Cut boxes of the newest level in two along an axis: cells below ``at``, and the remaining cells.
 
-        All of them, or those of ``where``; the others stay leaves.
+        With ``where``, cut only the boxes where it is true. The other boxes remain leaves.
         """
         newest = self.level(self.height)
         chosen = np.ones(newest.stop - newest.start, np.bool_) if where is None else where
         if at.dtype != np.int64 or at.shape != chosen.shape or chosen.dtype != np.bool_:
-            raise ValueError("Cuts are 64-bit integers, one for each box of the newest level.")
+            raise ValueError("Cuts must be 64-bit integers, one for each box of the newest level.")
         at, lo, hi = at[chosen], self.lo[newest][chosen], self.hi[newest][chosen]
         if np.any(at < lo[:, axis]) or np.any(at > hi[:, axis]):
             raise ValueError("A cut must lie inside its box.")
@@ -80,7 +82,7 @@ class Tree:
         return self._grown(lows.reshape(-1, lo.shape[1]), highs.reshape(-1, lo.shape[1]), np.where(chosen, 2, 0))
 
     def _grown(self, lo: Ints, hi: Ints, fanout: Ints) -> Tree:
-        """With one more level: the children of the newest level's boxes, ``fanout`` of each."""
+        """Return the tree with one more level: ``fanout`` children for each box of the newest level."""
         children = np.concatenate([self.children, np.zeros(len(lo), np.int64)])
         children[self.level(self.height)] = fanout
         starts = (*self.level_start, self.size + len(lo))
@@ -88,15 +90,16 @@ class Tree:
 
     @property
     def height(self) -> int:
-        """Levels below the root."""
+        """Number of levels below the root."""
         return len(self.level_start) - 2
 
     @property
     def size(self) -> int:
-        """Nodes in all."""
+        """Number of nodes."""
         return self.level_start[-1]
 
     def level(self, i: int) -> slice:
+        """Return the nodes of a level."""
         return slice(self.level_start[i], self.level_start[i + 1])
 
     @cached_property
@@ -106,21 +109,23 @@ class Tree:
 
     @cached_property
     def is_leaf(self) -> Flags:
+        """Whether each node has no children."""
         return frozen(np.equal(self.children, 0))
 
     @cached_property
     def parent(self) -> Ints:
-        """The parent of each node, -1 at the root."""
+        """The parent of each node, -1 for the root."""
         return frozen(np.concatenate([[-1], np.repeat(np.arange(self.size), self.children)]))
 
     @cached_property
     def node_level(self) -> Ints:
+        """The level of each node."""
         return frozen(np.repeat(np.arange(self.height + 1), np.diff(self.level_start)))
 
 
 @dataclass(frozen=True, eq=False)
 class CutTree(Tree):
-    """Any tree, written out."""
+    """A tree of any shape, with its boxes stored explicitly."""
 
     lo: Ints
     hi: Ints
@@ -133,18 +138,19 @@ class CutTree(Tree):
 
     @classmethod
     def root(cls, side: int, axes: int) -> Tree:
+        """Return the tree that is one box of ``side`` cells per axis."""
         origin = np.zeros((1, axes), np.int64)
         return cls(origin, origin + side, np.zeros(1, np.int64), (0, 1))
 
 
 @dataclass(frozen=True, eq=False)
 class RegularTree(Tree):
-    """A tree whose levels are grids: level ``i`` cuts each of its nodes into ``splits[i]`` equal parts.
+    """A tree whose levels are grids: each node of level ``i`` is divided into ``splits[i]`` equal parts.
 
-    Its arrays follow from ``splits``, and are made only when someone looks at them.
+    Its arrays follow from ``splits``, and are computed when they are first used.
     """
 
-    side: int  # cells of the domain along each axis
+    side: int  # cells of the domain per axis
     axes: int
     splits: tuple[Parts, ...] = ()
 
@@ -152,7 +158,7 @@ class RegularTree(Tree):
         return RegularTree(self.side, self.axes, (*self.splits, parts))
 
     def shortened(self, height: int) -> RegularTree:
-        """The levels down to ``height``."""
+        """Return the tree without the levels below ``height``."""
         return RegularTree(self.side, self.axes, self.splits[:height])
 
     @cached_property
@@ -181,37 +187,38 @@ class RegularTree(Tree):
         return frozen(np.repeat(np.array(fanouts, np.int64), np.diff(self.level_start)))
 
     def grid(self, level: int) -> Parts:
-        """Nodes of a level along each axis."""
+        """Return the number of nodes of a level along each axis."""
         return tuple(math.prod(parts[a] for parts in self.splits[:level]) for a in range(self.axes))
 
     def offsets(self, level: int) -> tuple[Ints, ...]:
-        """The node at ``(x, y, …)`` of a level's grid is its ``offsets[0][x] + offsets[1][y] + …``-th.
+        """Return offsets per axis: the node at ``(x, y, …)`` of a level's grid has the number
+        ``offsets[0][x] + offsets[1][y] + …`` in its level.
 
-        A node's place in its level has one digit a level, and each coordinate adds its share to each digit.
+        The number of a node in its level has one digit per level, and each coordinate contributes to each digit.
         """
-        out = [np.zeros(1, np.int64)] * self.axes
+        offsets = [np.zeros(1, np.int64)] * self.axes
         for parts in self.splits[:level]:
             for a in range(self.axes):
                 digit = np.arange(parts[a]) * math.prod(parts[a + 1 :])
-                out[a] = (out[a][:, None] * math.prod(parts) + digit).ravel()
-        return tuple(out)
+                offsets[a] = (offsets[a][:, None] * math.prod(parts) + digit).ravel()
+        return tuple(offsets)
 
     def places(self, level: int) -> Ints:
-        """Which node of a level stands at each place of its grid: an array of the grid's shape."""
+        """Return the node at each position of a level's grid, as an array of the grid's shape."""
         return self.level_start[level] + reduce(np.add.outer, self.offsets(level))
 
 
 @dataclass(frozen=True, eq=False)
 class CurveTree(Tree):
-    """Ranges of a Hilbert curve's keys, which partition the domain; ``lo`` and ``hi`` are the boxes around them.
+    """Ranges of a Hilbert curve's keys, which partition the domain; ``lo`` and ``hi`` are their bounding boxes.
 
-    The box of a range is the smallest that holds all its cells. Boxes of different ranges may overlap.
+    The bounding boxes of different ranges may overlap.
     """
 
-    keys: Tree  # one axis, of 2^(axes · order) keys
+    keys: Tree  # on one axis, with 2^(axes · order) keys
     axes: int
-    order: int  # the curve visits 2^order cells along each axis ...
-    bits: int  # ... each made of 2^(bits − order) cells of the domain
+    order: int  # the curve visits a grid with 2^order cells per axis
+    bits: int  # each of them is 2^(bits − order) cells of the domain wide
 
     overlapping = True
 

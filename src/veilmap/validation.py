@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from decimal import Decimal
@@ -93,3 +94,16 @@ def _in_range(value: object, rule: str, is_valid: Callable[[Fraction], bool]) ->
     if isinstance(value, bool) or not is_valid(exact):
         raise BadInput(f"{rule}, got {value!r}.")
     return exact
+
+
+def is_whole_number(value: object, least: int, most: float = math.inf) -> bool:
+    """Return whether a value is an ``int`` from ``least`` to ``most``."""
+    return type(value) is int and least <= value <= most
+
+
+def is_finite_number(value: object) -> bool:
+    """Return whether a value is a real number, neither infinite nor NaN."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of floats
+        return False

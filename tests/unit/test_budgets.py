@@ -126,7 +126,7 @@ def test_a_ratio_that_is_not_positive_is_refused(ratio):
 
 @pytest.mark.parametrize("shares", [[], [1, 0], [-1, 1], [0, 0]])
 def test_shares_must_not_be_negative_and_the_leaves_need_one(shares):
-    with pytest.raises(BadInput, match="0 or more, and more than 0 for the leaves; got"):
+    with pytest.raises(BadInput, match="0 or more, and more than 0 for the leaves, got"):
         Levels(shares)
 
 
@@ -143,7 +143,7 @@ def test_there_must_be_one_share_for_each_level():
 
 @pytest.mark.parametrize("weights", [(0, 0), (-1, 2)])
 def test_weights_that_cannot_be_shared_are_refused(weights):
-    with pytest.raises(BadInput, match="Weights of levels must be 0 or more and not all 0"):
+    with pytest.raises(BadInput, match="The weights of levels must be 0 or more and not all 0"):
         share(Fraction(1), tuple(map(Fraction, weights)))
 
 

@@ -107,7 +107,7 @@ def test_points_outside_or_not_a_number_are_dropped():
     [
         ([("x", (0, 1))], "maps axis names to ranges, like .* got list"),
         ({}, "1 to 8 axes, got 0"),
-        ({f"x{a}": (0, 1) for a in range(9)}, "1 to 8 axes, got 9: leave some out"),
+        ({f"x{a}": (0, 1) for a in range(9)}, "1 to 8 axes, got 9. Leave some out"),
         ({"": (0, 1)}, "needs a name of one or more printable characters, got ''"),
         ({3: (0, 1)}, "needs a name of one or more printable characters, got 3"),
         ({"x": (0, 0)}, r"'x' must run from low to high, got \(0.0, 0.0\)"),
@@ -116,7 +116,7 @@ def test_points_outside_or_not_a_number_are_dropped():
         ({"x": (-math.inf, 0)}, "'x' must be finite"),
         ({"x": (math.nan, 1)}, r"'x' must be finite, got \(nan, 1.0\)"),
         ({"x": (-1.7e308, 1.7e308)}, "'x' must be finite"),
-        ({"x": (1, 1 + 1e-15)}, "'x' is too narrow, got .*choose another unit or origin"),
+        ({"x": (1, 1 + 1e-15)}, "'x' is too narrow for 64-bit numbers, got .*Choose another unit or origin"),
         ({"x": (0, 1e-305)}, "'x' is too narrow"),
         ({"x": (0, 1, 2)}, r"'x' needs two numbers \(low, high\), got \(0, 1, 2\)"),
         ({"x": ("a", "b")}, "'x' needs two numbers"),
@@ -132,7 +132,7 @@ def test_a_bad_box_is_refused_with_a_sentence(axes, sentence):
 
 @pytest.mark.parametrize("bits", [0, -1, 32, 2.0, "8", True])
 def test_bad_bits_are_refused_with_a_sentence(bits):
-    with pytest.raises(BadInput, match="takes 1 to 31 bits an axis, got"):
+    with pytest.raises(BadInput, match="takes 1 to 31 bits per axis, got"):
         Domain({"x": (0, 1)}, bits=bits)
 
 

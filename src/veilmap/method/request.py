@@ -1,4 +1,4 @@
-"""What a caller asks for, checked: the same for a release, a plan and an audit. All of it is public."""
+"""The checked arguments that a release, a plan and an audit share. All of them are public."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from veilmap.method.method import Method, Noise, PostProcessing
 from veilmap.method.registry import DEFAULT_METHOD
 from veilmap.method.resolve import checked_delta, resolve
 from veilmap.method.resources import must_fit
-from veilmap.validation import exact_epsilon
+from veilmap.validation import exact_epsilon, is_whole_number
 
 MAX_ROWS_PER_UNIT = 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """A method, its privacy budget, and how many rows of one unit count."""
+    """A method, its privacy budget, and the maximum number of rows per unit."""
 
     method: Method
     epsilon: Fraction
     delta: Fraction  # 0 for a pure guarantee
-    max_rows_per_unit: int | None  # None when single rows are protected
+    max_rows_per_unit: int | None  # None if the unit is one row
 
     @classmethod
     def of(
@@ -48,17 +48,21 @@ class ReleaseRequest:
         exact = exact_epsilon(epsilon)
         chosen = resolve(method, height, prune, sample, noise, budget, options, estimate)
         rows = max_rows_per_unit
-        if rows is not None and not (type(rows) is int and 1 <= rows <= MAX_ROWS_PER_UNIT):
-            raise BadInput(f"max_rows_per_unit is a whole number from 1 to {MAX_ROWS_PER_UNIT}, got {rows!r}.")
+        if rows is not None and not is_whole_number(rows, 1, MAX_ROWS_PER_UNIT):
+            raise BadInput(f"max_rows_per_unit must be a whole number from 1 to {MAX_ROWS_PER_UNIT}, got {rows!r}.")
         return cls(chosen, exact, checked_delta(chosen, delta), rows)
 
     def settled(self, domain: Domain) -> Self:
-        """Return the request with a height that fits the domain; refuse a tree that would not fit in memory."""
+        """Return the request with a height that fits the domain. Refuse a tree that does not fit in memory."""
+        if not isinstance(domain, Domain):
+            raise BadInput(
+                f"The domain must be a veilmap.Domain, got {type(domain).__name__}. It is never computed from the data."
+            )
         method = replace(self.method, structure=self.method.structure.settled(domain))
         must_fit(method, domain)
         return replace(self, method=method)
 
     @property
     def rows_per_unit(self) -> int:
-        """How many rows of one protected unit count at most."""
+        """Maximum number of rows per protected unit."""
         return self.max_rows_per_unit or 1

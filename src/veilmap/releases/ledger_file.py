@@ -403,7 +403,7 @@ def _must_protect_the_same(account: Account, unit: str | None, one_row_per_unit:
 def _protected(account: Account, unit: str | None, most: int | None) -> str | None:
     """Return whom a charge protects, in the words of the history: None for a row of a budget of rows."""
     if most is not None and (unit is None or type(most) is not int or most < 1):
-        raise BadInput(f"max_rows_per_unit is a whole number that goes with a unit, got {most!r:.100}.")
+        raise BadInput(f"max_rows_per_unit must be a whole number and needs a unit, got {most!r:.100}.")
     if unit is not None:
         return protected_unit(unit, most)
     return None if account.unit == ROW else f"one row (the owner states: each {account.unit} has at most one row)"

@@ -1,4 +1,4 @@
-"""The owner's verb: points in, release out."""
+"""Make a release: check the arguments, charge the ledger, measure, estimate, calibrate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from veilmap.releases.release import Release
 from veilmap.releases.release_file import geoparquet
 from veilmap.vault import NoisyTree, measure, noise_and_budget, seal
 
-_version = cache(version)  # reading it takes longer than a small release
+_version = cache(version)  # looking it up takes longer than a small release
 
 
 def release(
@@ -56,58 +56,69 @@ def release(
     part: str | None = None,
     one_row_per_unit: bool = False,
 ) -> Release:
-    """Publish points as a differentially private decomposition.
+    """Publish points as a differentially private spatial decomposition.
 
     Parameters
     ----------
     points
         An (n, d) array; a pandas, polars, pyarrow or geopandas table; a DuckDB relation; a Spark DataFrame; or the
-        path of a CSV, Parquet, GeoParquet, GeoPackage or Shapefile, or a list of paths. Columns go by the names of
-        the domain's axes; a geometry column gives the first two.
+        path of a CSV, Parquet, GeoParquet, GeoPackage or Shapefile, or a list of paths. Columns are found by the names
+        of the domain's axes; a geometry column gives the first two.
     domain
         The public box. Rows outside it, or with a missing coordinate, are dropped.
     epsilon
-        The privacy budget: how much any one row may matter. It has no default.
+        The privacy budget: how much the release may depend on any one row. It has no default.
     method
-        A name of the registry, or a ``Method`` composed by hand.
+        The name of a method, or a ``Method`` of your own.
     height
-        Levels below the root, for methods that have it to set; a quadtree chooses it from a noisy total if not given.
+        Number of levels below the root, for methods that have this option. By default, a quadtree chooses it from a
+        noisy count of all rows.
     prune
-        Drop what lies below nodes whose estimate is under this threshold.
+        Remove the descendants of nodes whose estimate is below this threshold.
     progress
-        Called now and then with the part of the input that has been read.
+        A function that is called from time to time with the fraction of the input that has been read.
     delta
-        The chance that the promise may fail with, for methods whose promise is not pure: those with Gaussian noise
-        or smooth-sensitivity medians. Far below one over the number of people.
+        The probability with which the guarantee may fail: required with Gaussian noise or smooth-sensitivity medians,
+        not allowed otherwise. It should be far below one over the number of people.
     sample
-        For methods with medians: find them on a random sample of this rate. Faster, at the same privacy.
+        Rate of the random sample on which medians are found, for methods with medians. Sampling is faster, and the
+        guarantee stays the same.
     noise
         ``discrete-laplace``, or ``discrete-gaussian`` with a ``delta``.
     estimate
-        What is made of the noisy counts: ``noisy-counts`` (nothing), ``least-squares``, ``shrink`` (for data with much
-        empty space) or ``nonnegative``. Every method has its own; this costs no privacy.
+        Post-processing of the noisy counts: ``noisy-counts`` (none), ``least-squares``, ``shrink`` (for data with large
+        empty areas) or ``nonnegative``. Each method has a default. Post-processing costs no privacy.
     budget
-        How epsilon is shared among levels or nodes, like ``Uniform()`` or ``Workload(boxes)``.
+        How epsilon is divided among levels or nodes, like ``Uniform()`` or ``Workload(boxes)``.
     options
-        Further settings of the method's structure, by name: ``{"switch": 2, "median": "noisy-mean"}``.
+        Further options of the method's structure, by name: ``{"switch": 2, "median": "noisy-mean"}``.
     unit, max_rows_per_unit
-        Protect people with many rows: the column that says whose row it is, and how many rows of one person are
-        looked at, chosen at random. The noise grows with that number. For an array, one id per row takes the place of
-        the column: ``unit=ids``, or ``unit={"driver_id": ids}`` with the name that the promise and a ledger need.
+        Protect people with many rows: the name of the column that identifies the person, and the maximum number of
+        rows per person. Further rows are dropped at random. The noise grows with this maximum. For an array, give one
+        id per row: ``unit=ids``, or ``unit={"driver_id": ids}`` to name the unit in the guarantee and in a ledger.
     allow_nonprivate
-        Let the yardsticks ``kd-pure`` and ``kd-true`` through. What they make says *not private* everywhere.
+        Allow the non-private baselines ``kd-pure`` and ``kd-true``. Their releases are marked as not private.
     ledger, dataset, part
-        Charge the budget of this data set (or of one of its parts) in this ledger, before the data is looked at. A
-        release that does not fit is refused; one that fails stays charged. A data set with a unit takes only
-        releases with that ``unit``.
+        Charge the release to this data set (or to one of its parts) in this ledger, before the data is read. The
+        release is refused if the remaining budget is too small. It stays charged if it fails. A data set with a unit
+        accepts only releases with the same ``unit``.
     one_row_per_unit
-        Your statement, for the ledger to record, that each unit of the data set has at most one row in ``points``: a
-        release without a ``unit`` then protects it, and is charged.
+        State that each unit of the data set has at most one row in ``points``, so that a release without a ``unit``
+        protects it. The ledger records this statement with the charge.
+
+    Returns
+    -------
+    Release
+        The published estimates, which answer queries and can be saved.
+
+    Examples
+    --------
+    >>> domain = vm.Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)})
+    >>> release = vm.release(points, domain, epsilon=0.5)
+    >>> answer = release.count([[-116, 39, -114, 41]])  # longitude and latitude: low ends, then high ends
+    >>> bool(answer.low[0] <= answer.estimate[0] <= answer.high[0])
+    True
     """
-    if not isinstance(domain, Domain):
-        raise BadInput(
-            f"The domain must be a veilmap.Domain, got {type(domain).__name__}. It is never taken from the data."
-        )
     request = ReleaseRequest.of(
         epsilon,
         method,
@@ -120,44 +131,45 @@ def release(
         budget=budget,
         options=options,
         max_rows_per_unit=max_rows_per_unit,
-    )
+    ).settled(domain)
     _must_be_private(request.method, allow_nonprivate)
     account = _account(ledger, dataset, part, request.method)
     unit_name, ids = _named_unit(unit)
     _must_be_named(account, unit_name, ids, one_row_per_unit)
-    request = request.settled(domain)
-    if domain.dimensions == 2:
-        geoparquet(domain)  # a file that could not be written is refused before the budget is spent
+    _must_be_writable(domain)
     sealed = seal(points, domain, ids, max_rows_per_unit)
-    receipt = None
-    if account is not None and dataset is not None:
-        _rehearse(request, domain)
-        receipt = _charge(account, request, dataset, part, unit_name, one_row_per_unit, _files(points))
+    receipt = _charge(account, request, domain, dataset, part, unit_name, one_row_per_unit, _files(points))
     with receipt or nullcontext():
         measured = measure(
             sealed, request.method, request.epsilon, progress, request.delta, allow_nonprivate=allow_nonprivate
         )
-        nodes = estimate_nodes(measured.tree, request.method, unevenness_soon=measured.check is not None)
+        estimates = estimate_nodes(measured.tree, request.method, unevenness_soon=measured.check is not None)
         if measured.check is not None:
-            grids = predict_grids(domain, request.method, measured.tree, nodes)
+            grids = predict_grids(domain, request.method, measured.tree, estimates)
             residuals = measured.check(tuple(grid.prediction for grid in grids))
-            nodes = calibrate(nodes, grids, residuals)
+            estimates = calibrate(estimates, grids, residuals)
         if receipt is not None and not measured.tree.private:
             receipt.note("not private")
-        promise = _promise(request, measured.tree, unit_name, ids)
-        return Release(domain, request.method.to_json(), promise, nodes, provenance(), receipt)
+        privacy = _privacy(request, measured.tree, unit_name, ids)
+        return Release(domain, request.method.to_json(), privacy, estimates, provenance(), receipt)
 
 
 def _must_be_private(method: Method, allow_nonprivate: bool) -> None:
     if not method.private and not allow_nonprivate:
         raise BadInput(
-            f"{method.name} is a non-private baseline: it publishes something exact. Choose another method, or "
+            f"{method.name} is a non-private baseline: it publishes exact values. Choose another method, or use "
             f"allow_nonprivate=True (--allow-nonprivate) for an experiment on public data."
         )
 
 
-def _promise(request: ReleaseRequest, noisy: NoisyTree, unit_name: str | None, ids: object) -> Privacy:
-    """State what the release guarantees, and what was charged for it."""
+def _must_be_writable(domain: Domain) -> None:
+    """Refuse a coordinate system that a release file cannot hold, before any budget is spent."""
+    if domain.dimensions == 2:
+        geoparquet(domain)
+
+
+def _privacy(request: ReleaseRequest, noisy: NoisyTree, unit_name: str | None, ids: object) -> Privacy:
+    """Return the guarantee of the release, with its charges."""
     unit = "one row" if ids is None else protected_unit(unit_name or "unit", request.max_rows_per_unit)
     rho = sum((charge.rho for charge in noisy.charges), Fraction(0))
     return Privacy(
@@ -173,28 +185,33 @@ def _promise(request: ReleaseRequest, noisy: NoisyTree, unit_name: str | None, i
 def _account(
     ledger: str | os.PathLike[str] | Ledger | None, dataset: str | None, part: str | None, method: Method
 ) -> Ledger | None:
+    """Return the ledger to charge, if any. Check that the arguments go together."""
     if (ledger is None) != (dataset is None) or (part is not None and dataset is None):
         raise BadInput(
-            "A release is charged to a data set in a ledger: give both or none, ledger= and dataset= "
-            "(--ledger, or VEILMAP_LEDGER, and --dataset)."
+            "A release is charged to a data set in a ledger. Give both ledger= and dataset= (--ledger, or "
+            "VEILMAP_LEDGER, and --dataset), or neither."
         )
     if ledger is None:
         return None
     if not method.private:
-        raise BadInput(f"{method.name} is not private, and no budget pays for it: leave the ledger out.")
+        raise BadInput(f"{method.name} is not private and cannot be charged to a ledger. Leave the ledger out.")
     return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
 
 
 def _charge(
-    account: Ledger,
+    account: Ledger | None,
     request: ReleaseRequest,
-    dataset: str,
+    domain: Domain,
+    dataset: str | None,
     part: str | None,
     unit_name: str | None,
     one_row_per_unit: bool,
     files: list[str | os.PathLike[str]],
-) -> Receipt:
-    """Charge the release to its data set in the ledger, before the data is read."""
+) -> Receipt | None:
+    """Charge the release to its data set in the ledger, if there is one, before the data is read."""
+    if account is None or dataset is None:
+        return None
+    _rehearse(request, domain)
     noise, budget = noise_and_budget(request.method, request.epsilon, request.delta, request.rows_per_unit)
     return account.charge(
         dataset,
@@ -212,48 +229,48 @@ def _charge(
 
 
 def _rehearse(request: ReleaseRequest, domain: Domain) -> None:
-    """Release no rows at all: a method that fails for any data should fail before it is charged."""
-    most = request.max_rows_per_unit
-    nobody = seal(np.zeros((0, domain.dimensions)), domain, None if most is None else np.zeros(0, int), most)
-    # in a context of its own, so that fixed random bits are not used up
-    Context().run(measure, nobody, request.method, request.epsilon, delta=request.delta)
+    """Run the method on an empty data set: a method that fails on all data must fail before it is charged."""
+    max_rows = request.max_rows_per_unit
+    empty = seal(np.zeros((0, domain.dimensions)), domain, None if max_rows is None else np.zeros(0, int), max_rows)
+    # in its own context, so that it uses up no fixed random bits
+    Context().run(measure, empty, request.method, request.epsilon, delta=request.delta)
 
 
 def _files(points: object) -> list[str | os.PathLike[str]]:
-    """What is read, if points are in files."""
-    some = points if isinstance(points, (list, tuple)) else [points]
-    return [one for one in some if isinstance(one, (str, os.PathLike))]
+    """Return the files that the points are read from, if any."""
+    sources = points if isinstance(points, (list, tuple)) else [points]
+    return [source for source in sources if isinstance(source, (str, os.PathLike))]
 
 
 def _named_unit(unit: object) -> tuple[str | None, object]:
-    """Return the name of the unit, if it has one, and what tells units apart: a column, or one id per row."""
+    """Return the name of the unit, if it has one, and what identifies units: a column or one id per row."""
     name, ids = unit if isinstance(unit, str) else None, unit
     if isinstance(unit, Mapping):
         name, ids = next(iter(unit.items())) if len(unit) == 1 else (None, None)
         if not isinstance(name, str) or ids is None or isinstance(ids, str):
-            raise BadInput("Ids with a name are one pair, like unit={'driver_id': ids}; a column is unit='driver_id'.")
+            raise BadInput("Give ids with one name, like unit={'driver_id': ids}, or a column, like unit='driver_id'.")
     if name is not None and not (name.isprintable() and name.strip()):
-        raise BadInput(f"The name of a unit is printed in the promise, got {name!r}: rename the column.")
+        raise BadInput(f"The name of a unit must be printable and not blank, got {name!r}. Rename the column.")
     return name, ids
 
 
 def _must_be_named(account: Ledger | None, name: str | None, ids: object, one_row_per_unit: bool) -> None:
-    """Refuse what a ledger cannot compare with its unit, and a statement that no ledger records."""
+    """Refuse a unit that a ledger cannot compare with its own, and a statement without a ledger to record it."""
     must_need_the_statement(one_row_per_unit, ids)
     if account is None and one_row_per_unit:
         raise BadInput(
-            "one_row_per_unit=True (--one-row-per-unit) is a statement for a ledger to record: leave it out, or give "
+            "one_row_per_unit=True (--one-row-per-unit) is a statement for a ledger to record. Leave it out, or give "
             "ledger= and dataset= (--ledger and --dataset)."
         )
     if account is not None and ids is not None and name is None:
         raise BadInput(
-            "A ledger knows units by their names, and an array of ids has none: give the name of the data set's unit, "
+            "A ledger compares units by name, and an array of ids has no name. Give the name of the data set's unit, "
             "like unit={'driver_id': ids}."
         )
 
 
 def provenance() -> dict[str, str]:
-    """What made the release: software and time, nothing of the data or its place."""
+    """Return which software made the release, and when. Nothing in it depends on the data or on file names."""
     return {
         "software": f"veilmap {_version('veilmap')}",
         "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),

@@ -1,4 +1,4 @@
-"""What a release promises, and what was spent on what."""
+"""The privacy guarantee of a release, and the charges that it is made of."""
 
 from __future__ import annotations
 
@@ -12,65 +12,78 @@ from typing import Any
 from veilmap.validation import exact_delta, exact_epsilon, exact_number
 from veilmap.vault import Charge
 
-FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)
-UNIT = re.compile(r"one .+ \((\d{1,9}) rows at most\)", re.ASCII)
-NEIGHBOURS = "add or remove one unit"
-"""How data sets differ that nobody can tell apart: the one relation that every proof is for."""
-LONGEST = 10**1000
-"""What nobody's shares have for a denominator."""
+FRACTION_PATTERN = re.compile(r"\d{1,1000}(/\d{1,1000})?", re.ASCII)
+UNIT_PATTERN = re.compile(r"one .+ \((\d{1,9}) rows at most\)", re.ASCII)
+NEIGHBOURING_RELATION = "add or remove one unit"
+"""How neighbouring data sets differ: the only relation that the proofs cover."""
+MAX_DENOMINATOR = 10**1000
+"""Of the sum of charges: larger ones are not from a release, and would make the sum slow."""
 RELATIVE_TOLERANCE = 1e-6
-"""By how much, relatively, a price that was computed with floats may exceed an exact one: far more than rounding."""
+"""By which a price computed with floats may exceed the exact one: far more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The promise of one release: what no reader of it can find out, however clever or well informed."""
+    """The privacy guarantee of one release, with the charges that add up to it.
+
+    Examples
+    --------
+    >>> release = vm.release(points, domain, epsilon=0.5, method="quad-opt", height=2)
+    >>> release.privacy.epsilon, release.privacy.unit
+    (Fraction(1, 2), 'one row')
+    >>> release.privacy.spent <= release.privacy.epsilon
+    True
+    >>> print(release.privacy.statement())
+    This release is 0.5-differentially private for one row. Any conclusion drawn from it is at most 1.65 (e^0.5) times
+    more or less likely than if any one row had been left out.
+    """
 
     epsilon: Fraction
     ledger: tuple[Charge, ...]
-    private: bool  # False: for tests and studies only, made with fixed random bits or with something exact
+    private: bool  # False for tests and studies: the random bits are known, or something exact is published
     delta: Fraction = Fraction(0)
-    rho: Fraction | None = None  # when the noise is Gaussian: what the charges add up to
-    neighbours: str = NEIGHBOURS
+    rho: Fraction | None = None  # sum of the charges if the noise is Gaussian
+    neighbours: str = NEIGHBOURING_RELATION
     unit: str = "one row"
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms that looked at the data."""
+        """Names of the mechanisms that read the data."""
         return tuple(dict.fromkeys(charge.mechanism for charge in self.ledger))
 
     @property
     def spent(self) -> Fraction:
-        """What the charges add up to: of ε, or of ρ when the noise is Gaussian."""
+        """Sum of the charges: ε, or ρ if the noise is Gaussian."""
         return sum((charge.epsilon + charge.rho for charge in self.ledger), Fraction(0))
 
     @property
     def rows_per_unit(self) -> int:
-        """The most rows that one unit has in the release; ValueError if its name does not say so."""
+        """Maximum number of rows per unit. Raise ``ValueError`` if the unit does not state it."""
         if self.unit == "one row":
             return 1
-        stated = UNIT.fullmatch(self.unit)
+        stated = UNIT_PATTERN.fullmatch(self.unit)
         if stated is None or int(stated[1]) < 1:
-            raise ValueError("A unit is one row, or has a stated number of rows at most.")
+            raise ValueError("A unit is one row, or states its maximum number of rows.")
         return int(stated[1])
 
     def statement(self) -> str:
-        """The promise in words."""
+        """Return the guarantee in words."""
         if not self.private:
             return (
-                "NOT PRIVATE. This release was made for a test or a study, with random bits that can be drawn again "
-                "or with something exact in it. Do not publish it."
+                "NOT PRIVATE. This release was made for a test or a study: its random bits are known, or it contains "
+                "exact values. Do not publish it."
             )
         epsilon, who = float(self.epsilon), self.unit.partition(" (")[0].removeprefix("one ")
         name = f"{epsilon:g}" if not self.delta else f"({epsilon:g}, {float(self.delta):g})"
-        but = f", except with a probability of about {float(self.delta):g}" if self.delta else ""
+        exception = f", except with a probability of about {float(self.delta):g}" if self.delta else ""
         return (
-            f"This release is {name}-differentially private for {self.unit}: whatever anyone concludes from it, "
-            f"they would have concluded with a probability at most e^{epsilon:g} = {math.exp(epsilon):.3g} times lower "
-            f"or higher had any {who} been left out or put in{but}."
+            f"This release is {name}-differentially private for {self.unit}. Any conclusion drawn from it is at most "
+            f"{math.exp(epsilon):.3g} (e^{epsilon:g}) times more or less likely than if any one {who} had been left "
+            f"out{exception}."
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the guarantee as it is stored in a release file."""
         return {
             "private": self.private,
             "epsilon": float(self.epsilon),
@@ -88,7 +101,7 @@ class Privacy:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Privacy:
-        """What a file states; ValueError if no release can: anyone can write a file."""
+        """Read the guarantee that a file states. Raise ``ValueError`` if no release can have it."""
         delta, rho = record.get("delta_exact") or record["delta"], record.get("rho_exact")
         delta = _amount(delta) if isinstance(delta, str) else exact_number(delta)
         privacy = cls(
@@ -110,42 +123,42 @@ class Privacy:
 
 
 def must_be_text(*texts: object) -> None:
-    """What is shown to people: no other than printable characters, which a terminal might obey."""
+    """Check that texts are printable: control characters could drive a terminal."""
     if not all(isinstance(text, str) and text.isprintable() for text in texts):
-        raise ValueError("A text is missing, or cannot be printed.")
+        raise ValueError("A text is missing, or is not printable.")
 
 
 def _must_be_in_budget(privacy: Privacy) -> None:
-    """The charges add up to no more than is stated. Their sum has few digits, as they are parts of one budget."""
+    """Check that the charges add up to no more than the stated budget."""
     spent, total = Fraction(0), privacy.epsilon if privacy.rho is None else privacy.rho
     for charge in privacy.ledger:
         spent += charge.epsilon + charge.rho
-        if spent > total or spent.denominator > LONGEST:
-            raise ValueError("A ledger spends more than there is, or nobody can tell.")
+        if spent > total or spent.denominator > MAX_DENOMINATOR:
+            raise ValueError("The charges exceed the budget, or have too many digits.")
 
 
 def _must_be_a_promise(privacy: Privacy) -> None:
-    """Check what is promised, that the ledger is in one currency, and that its ρ buys such an (ε, δ)."""
+    """Check the neighbouring relation, that all charges have one currency, and that ρ implies the stated (ε, δ)."""
     epsilon, delta, rho = float(privacy.epsilon), privacy.delta, privacy.rho
-    if privacy.neighbours != NEIGHBOURS or not privacy.ledger:
-        raise ValueError("A private release is for these neighbours, and something was paid for it.")
+    if privacy.neighbours != NEIGHBOURING_RELATION or not privacy.ledger:
+        raise ValueError("A private release has this neighbouring relation and at least one charge.")
     if any(charge.rho if rho is None else charge.epsilon or charge.delta for charge in privacy.ledger):
-        raise ValueError("A ledger is in epsilon or in rho.")
+        raise ValueError("The charges must all be in epsilon or all in rho.")
     if sum((charge.delta for charge in privacy.ledger), Fraction(0)) > delta:
-        raise ValueError("A ledger spends more delta than there is.")
+        raise ValueError("The charges exceed delta.")
     if rho is not None and not (
         delta and float(rho) + 2 * math.sqrt(float(rho) * -math.log(delta)) <= epsilon * (1 + RELATIVE_TOLERANCE)
     ):
-        raise ValueError("This rho does not buy such an epsilon and delta.")
+        raise ValueError("This rho does not imply the stated epsilon and delta.")
 
 
 def _charge_to_json(charge: Charge) -> dict[str, Any]:
-    """Its ε, or its ρ; and its δ if it has one."""
-    out: dict[str, Any] = {"what": charge.what, "mechanism": charge.mechanism}
+    """Return a charge with those of its ε, ρ and δ that are not 0."""
+    record: dict[str, Any] = {"what": charge.what, "mechanism": charge.mechanism}
     for name in ("epsilon", "rho", "delta"):
         if amount := getattr(charge, name):
-            out |= {name: float(amount), f"{name}_exact": str(amount)}
-    return out
+            record |= {name: float(amount), f"{name}_exact": str(amount)}
+    return record
 
 
 def _charge_from_json(record: Mapping[str, Any]) -> Charge:
@@ -155,7 +168,7 @@ def _charge_from_json(record: Mapping[str, Any]) -> Charge:
 
 
 def _amount(text: str) -> Fraction:
-    """A fraction as it is written in a file."""
-    if not isinstance(text, str) or not FRACTION.fullmatch(text):
-        raise ValueError("An amount is a fraction.")
+    """Read a fraction from the text in a file."""
+    if not isinstance(text, str) or not FRACTION_PATTERN.fullmatch(text):
+        raise ValueError("An amount must be a fraction.")
     return Fraction(text)

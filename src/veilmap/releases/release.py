@@ -1,4 +1,4 @@
-"""A release: what is published, and all that anyone needs to answer from it. It never changes."""
+"""A release: the published tree with its estimates, its method and its privacy guarantee. It is immutable."""
 
 from __future__ import annotations
 
@@ -28,35 +28,52 @@ from veilmap.synthetic import draw
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
-    """A private decomposition of a data set, computed once; every answer comes from it alone."""
+    """A differentially private decomposition of a data set. Queries are answered from it alone, at no privacy cost.
+
+    Examples
+    --------
+    >>> release = vm.release(points, domain, epsilon=1, method="quad-opt", height=4)
+    >>> release.count([[-116, 39, -114, 41], [-125, 31, -103, 49]]).estimate.shape
+    (2,)
+    >>> release.save("homes.parquet")
+    >>> vm.load("homes.parquet")
+    <Release quad-opt, epsilon=1, 341 nodes over lon=-125.0:-103.0,lat=31.0:49.0>
+    """
 
     domain: Domain
     method: Mapping[str, Any]
     privacy: Privacy
     estimates: NodeEstimates
     provenance: Mapping[str, str]
-    receipt: Receipt | None = None  # of what it was charged to; not in the file
+    receipt: Receipt | None = None  # of the ledger that was charged; not in the file
 
     def count(self, asked: ArrayLike | object, confidence: float = 0.95) -> Answers:
-        """How many points lie in each box or polygon, with error bars.
+        """Estimate the number of points in each box or polygon, with error bars.
 
         Parameters
         ----------
         asked
-            Boxes, one a row: the low end of each axis, in the domain's order, then the high end of each.
-            Or, on two axes, a shapely polygon, a list or an array of polygons, a GeoSeries or a GeoDataFrame: x is the
-            first axis. Zones that say another coordinate system than the domain are reprojected.
-            What lies outside the domain counts as empty.
+            Boxes, one per row: the low end of each axis, in the domain's order, then the high end of each axis.
+            Or, on two axes, a shapely polygon, a list or an array of polygons, a GeoSeries or a GeoDataFrame, where x
+            is the first axis. Polygons with another coordinate system than the domain's are reprojected.
+            Areas outside the domain count as empty.
         confidence
-            Of the intervals from ``low`` to ``high``.
+            Confidence level of the intervals from ``low`` to ``high``.
+
+        Examples
+        --------
+        >>> release = vm.release(points, domain, epsilon=1)
+        >>> answers = release.count([[-116, 39, -114, 41]], confidence=0.9)
+        >>> bool(answers.stderr[0] > 0)
+        True
         """
         return self._answerer.count(asked, confidence)
 
     def integers(self) -> Release:
-        """The same release in whole numbers of 0 or more that add up exactly, for people who must print a table.
+        """Return the release with estimates that are whole numbers, 0 or more, and add up exactly, for printed tables.
 
-        Every node's number is its non-negative estimate, rounded down or up. This costs no privacy, but boxes with
-        many empty leaves may be less accurate: their noise no longer cancels.
+        The number of each node is its non-negative estimate, rounded down or up. This costs no privacy. Answers to
+        boxes with many empty leaves may become less accurate, because their noise no longer cancels.
         """
         method = {**self.method, "integers": True}
         if not self.consistent:
@@ -64,20 +81,25 @@ class Release:
         return replace(self, method=method, estimates=nonnegative_estimates(self.estimates, self.consistent, 1.0))
 
     def sample(self, n: int | None = None, seed: int | None = None, integers: bool = False) -> pa.Table:
-        """Synthetic points: as many rows as asked for, one column an axis, in no order.
+        """Draw synthetic points, in random order, as a table with one column per axis.
 
-        They are drawn from the estimates, with those below 0 made good by their neighbours, as dense inside a leaf as
-        the release says. This costs no privacy, and shows no one: a point is somewhere in a leaf, by chance. The
-        schema's metadata says so, and what the release promises.
+        The points follow the non-negative estimates of the leaves and the slopes inside them. This costs no privacy,
+        and no point belongs to a person. The metadata of the table's schema states this, together with the guarantee of
+        the release.
 
         Parameters
         ----------
         n
-            How many; as many as the release estimates that there are, if not given.
+            Number of points. By default, the number that the release estimates.
         seed
-            Of the analyst, to draw the same points again. It has nothing to do with the noise of the release.
+            Seed to draw the same points again. It is independent of the noise of the release.
         integers
-            Give every leaf exactly the whole number of points that ``integers()`` says.
+            Draw exactly the number of points per leaf that ``integers()`` has.
+
+        Examples
+        --------
+        >>> vm.release(points, domain, epsilon=1).sample(100, seed=7).shape
+        (100, 2)
         """
         columns = draw(self.domain, self.estimates, self.consistent, n, seed, integers)
         about = {
@@ -91,7 +113,7 @@ class Release:
 
     @cached_property
     def nodes(self) -> pa.Table:
-        """One row a published node: the table that ``save`` writes."""
+        """The published nodes, one per row: the table that ``save`` writes."""
         return pa.concat_tables(self._tables())
 
     def _tables(self) -> Iterator[pa.Table]:
@@ -99,20 +121,21 @@ class Release:
 
     @property
     def consistent(self) -> bool:
-        """Whether every estimate is the sum of its children's."""
+        """Whether the estimate of each inner node is the sum of its children's estimates."""
         return bool(self.method["estimate"] != PostProcessing.NOISY_COUNTS.value)
 
     @property
     def gaussian(self) -> bool:
-        """Whether the noise is Gaussian, with lighter tails than Laplace noise."""
+        """Whether the noise is Gaussian, which has lighter tails than Laplace noise."""
         return bool(self.method["noise"] == Noise.DISCRETE_GAUSSIAN.value)
 
     @property
     def height(self) -> int:
+        """Number of levels below the root."""
         return self.estimates.tree.height
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = True) -> None:
-        """Write the release to one file; nothing is left behind if that fails."""
+        """Write the release to a file. If writing fails, no partial file remains."""
         release_file.write(path, self._tables(), self.header(), self.domain, overwrite)
         if self.receipt is not None:
             self.receipt.saved(path)
@@ -127,25 +150,27 @@ class Release:
         size: tuple[float, float] | None = None,
         dpi: int = 160,
     ) -> Any:
-        """Draw it: a density map of two axes, steps of one, small multiples of more. What cannot be told from empty has
-        no colour.
+        """Draw the release: a density map for two axes, a step plot for one, small multiples for more.
+
+        Areas left blank may be empty or hold a few points: the noise hides which.
 
         Parameters
         ----------
         title
-            A line above it.
+            A title above the plot.
         uncertainty
-            Standard errors, as parts of the estimates, in the place of densities.
+            Show standard errors relative to the estimates, instead of densities.
         cells
-            The borders of cells too, on a map.
+            Draw the borders of the leaves on a map.
         theme
             ``light`` or ``dark``.
         size, dpi
-            Inches, width and height, as it fits if not given; and dots an inch.
+            Width and height in inches, chosen automatically by default, and dots per inch.
 
         Returns
         -------
-        A figure of matplotlib: it shows itself in a notebook, and has ``savefig``.
+        matplotlib.figure.Figure
+            The figure. A notebook displays it; ``savefig`` writes it to a file.
         """
         from veilmap.plot import figure
 
@@ -162,25 +187,26 @@ class Release:
         confidence: float = 0.95,
         overwrite: bool = True,
     ) -> None:
-        """Write it for other programs, by the ending of the name, with what is promised in the file.
+        """Write the release for other programs, in the format of the file name's extension.
 
-        Files that end in ``.gpkg``, ``.fgb`` and ``.geojson`` have the cells as polygons, ``.csv`` has them as rows,
-        and ``.tif`` is a raster.
+        ``.gpkg``, ``.fgb`` and ``.geojson`` contain the leaves as polygons, ``.csv`` contains them as rows, and ``.tif``
+        is a raster. The file states the privacy guarantee.
 
         Parameters
         ----------
         path
-            The file to write. All but ``.csv`` need two axes.
+            The file to write. All formats except ``.csv`` need two axes.
         value
-            What a raster shows: ``density``, ``count`` or ``stderr``.
+            The values of a raster: ``density``, ``count`` or ``stderr``.
         pixels, resolution
-            Of a raster: pixels along its longer side, or columns and rows; or the side of a pixel in units of the axes.
+            Size of a raster: the number of pixels along its longer side, or columns and rows; or the side of a pixel in
+            units of the axes.
         h3
-            Hexagons of H3 of this resolution in the place of cells; the axes must be longitude and latitude.
+            Write H3 hexagons of this resolution instead of leaves. The axes must be longitude and latitude.
         confidence
-            Of the intervals from ``low`` to ``high``.
+            Confidence level of the intervals from ``low`` to ``high``.
         overwrite
-            Replace a file that exists.
+            Replace an existing file.
         """
         from veilmap.export import export
 
@@ -196,7 +222,7 @@ class Release:
         )
 
     def header(self) -> dict[str, Any]:
-        """All that the file says of itself: domain, method, privacy, provenance, tree."""
+        """Return the metadata of the file: domain, method, privacy, provenance and tree."""
         return {
             "format": release_file.FORMAT,
             "domain": self.domain.to_json(),
@@ -208,7 +234,7 @@ class Release:
         }
 
     def path_costs(self) -> PathCosts:
-        """Recompute what its dearest path costs, from the variances of the noise in it."""
+        """Recompute the cost of the most expensive path from the root to a leaf, from the published noise variances."""
         return path_costs(self.privacy, Noise(self.method["noise"]), self.estimates)
 
     @cached_property
@@ -216,7 +242,7 @@ class Release:
         return Answerer(self.domain, self.estimates, self.consistent, self.gaussian)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle or a copy holds what a file would, and no tables that answers are made with."""
+        """Pickle or copy what a file holds, without the receipt and the tables for answering queries."""
         return Release, (self.domain, self.method, self.privacy, self.estimates, self.provenance)
 
     def _repr_html_(self) -> str:
@@ -233,17 +259,24 @@ class Release:
 
 
 def load(path: str | os.PathLike[str]) -> Release:
-    """Read a release from a file, once its checksum fits and its noise is worth what its ledger says."""
+    """Read a release from a file. Check its checksum, and that its noise is as large as its privacy guarantee needs.
+
+    Examples
+    --------
+    >>> vm.release(points, domain, epsilon=0.5, method="quad-opt", height=3).save("homes.parquet")
+    >>> vm.load("homes.parquet").privacy.epsilon
+    Fraction(1, 2)
+    """
     return release_of(path, *release_file.read(path))
 
 
 def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: pa.Table) -> Release:
-    """What the header and the columns of a file say, if that can be."""
+    """Build a release from the header and the columns of a file. Raise ``Damaged`` if they are not consistent."""
     try:
         domain, method, provenance = Domain.from_json(header["domain"]), header["method"], header["provenance"]
         PostProcessing(method["estimate"]), Noise(method["noise"])
-        shown = [method["name"], method["structure"]["name"], method["budget"]["name"]]
-        must_be_text(*shown, provenance["software"], provenance["created"], *provenance.values())
+        names = [method["name"], method["structure"]["name"], method["budget"]["name"]]
+        must_be_text(*names, provenance["software"], provenance["created"], *provenance.values())
         release = Release(
             domain=domain,
             method=method,
@@ -255,7 +288,7 @@ def release_of(path: str | os.PathLike[str], header: Mapping[str, Any], table: p
         )
         costs = release.path_costs() if release.privacy.private else None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, pa.ArrowException):
-        raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None
+        raise Damaged(f"The header of {path} is not valid. Ask for the file again.") from None
     if costs is not None:
         must_be_worth(path, release.privacy, Noise(method["noise"]), costs.counts if costs.levels else math.inf)
     return release

@@ -317,7 +317,7 @@ def _must_have_noise(path: str | os.PathLike[str], file: pq.ParquetFile, header:
         privacy, noise = Privacy.from_json(header["privacy"]), Noise(header["method"]["noise"])
         rows = privacy.rows_per_unit if privacy.private else 1
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-        raise Damaged(f"The header of {path} makes no sense: ask for the file again.") from None
+        raise Damaged(f"The header of {path} is not valid. Ask for the file again.") from None
     if not privacy.private:
         return
     for batch in file.iter_batches(ROWS_A_BATCH, columns=["noise_variance"]):

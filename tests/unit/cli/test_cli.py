@@ -206,7 +206,10 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height"
         ({"--method": "hilbert-r", "--domain": "lon=-125:-103"}, "2 or more axes"),
         ({"--unit": "id"}, "unit= and max_rows_per_unit= together: give both or none"),
         ({"--max-rows-per-unit": "3"}, "unit= and max_rows_per_unit= together: give both or none"),
-        ({"--unit": "id", "--max-rows-per-unit": "0"}, "max_rows_per_unit is a whole number from 1 to 1000000, got 0"),
+        (
+            {"--unit": "id", "--max-rows-per-unit": "0"},
+            "max_rows_per_unit must be a whole number from 1 to 1000000, got 0",
+        ),
         ({"--unit": "person", "--max-rows-per-unit": "3"}, "person"),
         ({"INPUT": "missing.csv"}, "missing.csv"),
         ({"INPUT": "."}, "folder"),

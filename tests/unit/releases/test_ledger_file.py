@@ -355,7 +355,7 @@ def test_charges_by_hand_protect_the_unit_of_the_budget(trips: Ledger) -> None:
     trips.charge("trips", 0.1, what="a median", unit="driver_id")
     assert words(trips) == ["one driver_id"]
     for most in (0, 2.5, "2"):
-        with pytest.raises(vm.BadInput, match="max_rows_per_unit is a whole number that goes with a unit"):
+        with pytest.raises(vm.BadInput, match="max_rows_per_unit must be a whole number and needs a unit"):
             trips.charge("trips", 0.1, what="a median", unit="driver_id", max_rows_per_unit=most)  # type: ignore[arg-type]
 
 

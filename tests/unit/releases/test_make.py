@@ -350,7 +350,10 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
     [
         ({"epsilon": 0}, "epsilon must be a number from 1e-06 to 100, got 0"),
         ({"epsilon": None}, "epsilon must be a number"),
-        ({"domain": {"lon": (-10, 10), "lat": (0, 5)}}, r"must be a veilmap.Domain, got dict\. It is never taken from"),
+        (
+            {"domain": {"lon": (-10, 10), "lat": (0, 5)}},
+            r"must be a veilmap.Domain, got dict\. It is never computed from",
+        ),
         ({"domain": None}, r"must be a veilmap.Domain, got NoneType"),
         ({"method": "quad-otp"}, "no method 'quad-otp'. Did you mean 'quad-opt'"),
         ({"method": 7}, r"a name or a veilmap.Method, got int"),
@@ -398,7 +401,7 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
         ({"max_rows_per_unit": 3}, "unit= and max_rows_per_unit= together: give both or none"),
         ({"unit": np.arange(500), "max_rows_per_unit": 0}, "from 1 to 1000000, got 0"),
         ({"unit": np.arange(500), "max_rows_per_unit": 2.0}, r"from 1 to 1000000, got 2\.0"),
-        ({"method": "kd-pure"}, "kd-pure is a non-private baseline: .* or allow_nonprivate=True"),
+        ({"method": "kd-pure"}, "kd-pure is a non-private baseline: .* or use allow_nonprivate=True"),
         ({"method": "kd-true"}, "kd-true is a non-private baseline"),
         ({"method": vm.Method(structure=vm.Quadtree(1), noise=vm.Noise.NONE)}, "custom is a non-private baseline"),
         ({"prune": float("nan")}, "pruning threshold must be a finite number, got nan"),
