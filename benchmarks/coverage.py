@@ -43,7 +43,7 @@ def towns(n: int = 100_000, axes: int = 2) -> np.ndarray:
 
 def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
     """The sets that are measured: those given, else generated ones and the road files where they are at hand."""
-    paths = files or (sorted(DATA.glob("*.parquet")) if axes == 2 else [])
+    paths = files or (sorted(DATA.glob("road_*.parquet")) if axes == 2 else [])
     if not files:
         rng = np.random.default_rng(0)
         if axes == 2:

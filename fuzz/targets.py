@@ -402,8 +402,8 @@ def with_checksum(data: bytes) -> bytes:
     """The same with a checksum that fits, as anyone can write it."""
     if (stated := fileformat._stated_digest(data)) is None:
         return data
-    blank = data[: stated.start(1)] + fileformat.BLANK + data[stated.end(1) :]
-    return blank.replace(fileformat.BLANK, hashlib.sha256(blank).hexdigest().encode())
+    blank = data[: stated.start(1)] + fileformat.BLANK_DIGEST + data[stated.end(1) :]
+    return blank.replace(fileformat.BLANK_DIGEST, hashlib.sha256(blank).hexdigest().encode())
 
 
 @target(release_files)

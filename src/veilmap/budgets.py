@@ -18,7 +18,7 @@ from veilmap.trees import Tree
 from veilmap.validation import exact_number, is_finite_number
 
 RESERVED_FRACTION_INVERSE = 64
-"""An inner node leaves at least 1/64 of its budget to its children, so that leaves outside all boxes are counted too."""
+"""Inner nodes leave at least 1/64 of their budget to their children, so that leaves outside all boxes are counted."""
 
 
 @runtime_checkable
@@ -154,8 +154,8 @@ class Workload:
     further. A node that contributes to c answers adds c times its variance. If each path spends the whole budget, the
     minimum has a closed form: K_v^(1/3) = c_v^(1/3) + (Σ_children K)^(1/3), leaves first, and each node takes the
     fraction c_v^(1/3) / K_v^(1/3) of the budget that its ancestors left (square roots for Gaussian noise). With
-    ``per="level"``, all nodes of a level have the same price: shares are proportional to the cube roots of the sums of c
-    per level.
+    ``per="level"``, all nodes of a level have the same price: shares are proportional to the cube roots of the sums of
+    c per level.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def level_shares(budget: LevelBudget, epsilon: Fraction, height: int, ratio: flo
     weights = budget.weights(height, ratio)
     if len(weights) != height + 1 or not weights[-1] > 0:
         raise BadInput(
-            f"A budget must give a tree of height {height} one share for each of its {height + 1} levels, and its leaves "
-            f"more than 0, got {tuple(map(str, weights))}."
+            f"A budget must give a tree of height {height} one share for each of its {height + 1} levels, and its "
+            f"leaves more than 0, got {tuple(map(str, weights))}."
         )
     return share(epsilon, weights)

@@ -1,4 +1,4 @@
-"""Black-box audits: many releases of two made-up data sets that differ by one row, and what can be told of them."""
+"""Black-box audits: make many releases of two neighbouring data sets, and bound epsilon from below."""
 
 from __future__ import annotations
 

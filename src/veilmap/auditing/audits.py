@@ -1,4 +1,4 @@
-"""An audit of a method: the neighbours that show most, a certified bound, and checks of noise and of outputs."""
+"""Audit a method: choose neighbouring data sets, certify a lower bound for epsilon, check noise and outputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,26 @@ from veilmap.budgets import LevelBudget
 from veilmap.errors import BadInput
 from veilmap.method.method import Method, Noise
 from veilmap.method.request import ReleaseRequest
+from veilmap.validation import is_finite_number, is_whole_number
 
-FEWEST = 400
-PILOT = 0.2  # of the releases find the neighbours that show most
-LEARN, CHOOSE = 0.1, 0.25  # of those of the best neighbours say what trees tell, and (up to here) choose the event
-UNSURE, LIKELY = 0.5, 0.1  # doubt when neighbours and when events are compared: of more releases, less will be left
-STEP = 50  # releases from one report of progress to the next
+MIN_RELEASES = 400
+PILOT_FRACTION = 0.2
+"""Fraction of the releases that select the neighbouring data sets."""
+LEARNING_FRACTION = 0.1
+"""Fraction of the releases of the selected data sets from which the likelihoods of trees are learned."""
+CHOOSING_FRACTION = 0.25
+"""End of the fraction that chooses the event, after the learning fraction. The remaining releases certify."""
+DOUBT_OF_NEIGHBOURS = 0.5
+"""Error probability of the bounds when data sets are compared: later releases will reduce it."""
+DOUBT_OF_EVENTS = 0.1
+"""The same when events are compared."""
+RELEASES_PER_REPORT = 50
+"""Number of releases between two calls of ``progress``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit has found. A bound above epsilon proves a bug; a bound below it proves nothing."""
+    """The result of an audit. A bound above epsilon proves a bug; a bound below it proves nothing."""
 
     method: str
     epsilon: Fraction
@@ -35,29 +44,29 @@ class Audit:
     confidence: float
     releases: int
     neighbours: str
-    reading: str  # what was read off each release
+    reading: str  # the statistic of each release
     event: Event
     certificate: Certificate
     checks: tuple[Check, ...]
-    scores: tuple[Floats, Floats]  # of the releases that certify, with the one more and without
+    scores: tuple[Floats, Floats]  # of the certifying releases, with and without the additional unit
 
     @property
     def bound(self) -> float:
-        """What epsilon is at least; 0 when nothing was found."""
+        """Lower bound for epsilon, 0 or more."""
         return max(0.0, self.certificate.bound)
 
     @property
     def within(self) -> bool:
-        """Whether the bound is no more than the claim."""
+        """Whether the bound is at most the claimed epsilon."""
         return self.bound <= self.epsilon
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found against the method."""
+        """Whether the bound is within the claim and all checks passed."""
         return self.within and all(check.passed for check in self.checks)
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw what was seen of the two data sets, and the loss of each event beside the claim."""
+        """Draw the scores of the two data sets, and the privacy loss of each event beside the claim."""
         from veilmap.auditing.plot import draw
 
         draw(self, path)
@@ -78,26 +87,33 @@ def audit(
     max_rows_per_unit: int | None = None,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Audit:
-    """Try to prove that a method tells more than it claims.
+    """Test the privacy guarantee of a method: compute a lower bound for its epsilon from many releases.
 
-    Many releases are made of two made-up data sets that differ by one row (or person). Which data sets, what is read
-    off the releases and which event tells them apart is chosen on some of them; the others bound the event's two
-    probabilities, and the log of their ratio is a bound for epsilon.
+    The releases are made of two synthetic data sets that differ by one row (or person). Some of the releases choose the
+    data sets, a statistic of a release, and the event that distinguishes the data sets best. The other releases bound
+    the two probabilities of this event. The logarithm of their ratio is a lower bound for epsilon. A bound above the
+    claimed epsilon proves a bug.
 
     Parameters
     ----------
     method, height, sample, noise, budget, options
-        As for :func:`veilmap.release`; also a ``Method`` with a structure of one's own.
+        As for :func:`veilmap.release`, including a ``Method`` with a structure of your own.
     epsilon, delta
-        The claim.
+        The claimed guarantee.
     releases
-        How many are made, in all. More of them bring the bound nearer to what is true.
+        Total number of releases, at least 400. More releases bring the bound closer to the true epsilon.
     confidence
-        With which the bound holds.
+        Probability with which the bound holds.
     max_rows_per_unit
-        Audit the protection of people with many rows, of whom so many are looked at.
+        Audit the protection of people with many rows, with this maximum number of rows per person.
     progress
-        Called now and then with the part that is done.
+        A function that is called from time to time with the fraction of the releases that are done.
+
+    Examples
+    --------
+    >>> audit = vm.audit("quad-opt", epsilon=1, height=1, releases=400)
+    >>> audit.method, audit.within
+    ('quad-opt', True)
     """
     request = ReleaseRequest.of(
         epsilon,
@@ -111,41 +127,44 @@ def audit(
         max_rows_per_unit=max_rows_per_unit,
     )
     if not request.method.private:
-        raise BadInput(f"{request.method.name} is a non-private baseline: it makes no claim to audit.")
-    if type(releases) is not int or releases < FEWEST:
-        raise BadInput(f"An audit makes {FEWEST} releases or more, got {releases!r}.")
-    if not 0.5 <= confidence < 1:
-        raise BadInput(f"The confidence of an audit is from 0.5 to below 1, got {confidence!r}.")
-    return _audit(replace(request, method=_low(request.method)), releases, 1 - confidence, progress)
+        raise BadInput(f"{request.method.name} is a non-private baseline and has no privacy guarantee to audit.")
+    if not is_whole_number(releases, MIN_RELEASES):
+        raise BadInput(f"An audit needs {MIN_RELEASES} releases or more, got {releases!r}.")
+    if not (is_finite_number(confidence) and 0.5 <= confidence < 1):
+        raise BadInput(f"The confidence of an audit must be from 0.5 to below 1, got {confidence!r}.")
+    return _audit(replace(request, method=_shallow(request.method)), releases, 1 - confidence, progress)
 
 
 def _audit(request: ReleaseRequest, releases: int, doubt: float, progress: Callable[[float], None]) -> Audit:
+    """Run an audit whose bound may be wrong with probability ``doubt``."""
     done, slack = 0, float(request.delta)
 
     def run(trial: Trial, times: int) -> None:
         nonlocal done
-        for start in range(0, times, STEP):
-            some = min(STEP, times - start)
-            trial.run(some)
-            done += 2 * some
+        for start in range(0, times, RELEASES_PER_REPORT):
+            batch = min(RELEASES_PER_REPORT, times - start)
+            trial.run(batch)
+            done += 2 * batch
             progress(min(done / releases, 1.0))
 
     trials = _trials(request)
-    some = max(20, int(PILOT * releases / 2 / (2 * len(trials))))
-    while len(trials) > 1:  # half of them go on, with twice as many releases
+    times = max(20, int(PILOT_FRACTION * releases / 2 / (2 * len(trials))))
+    while len(trials) > 1:  # the better half continues, with twice as many releases
         for trial in trials:
-            run(trial, some)
-        trials = sorted(trials, key=lambda trial: -_promise(trial, slack))[: len(trials) // 2]
-        some *= 2
+            run(trial, times)
+        trials = sorted(trials, key=lambda trial: -_pilot_bound(trial, slack))[: len(trials) // 2]
+        times *= 2
     trial = trials[0]
     known = len(trial.seen[0].odds)
-    run(trial, max((releases - done) // 2, FEWEST // 4))
+    run(trial, max((releases - done) // 2, MIN_RELEASES // 4))
     total = len(trial.seen[0].odds)
-    # Nothing that had a part in a choice certifies.
-    learn, start = (known + int(part * (total - known)) for part in (LEARN, CHOOSE))
-    guesses = {name: choose(*seen, LIKELY, slack) for name, seen in trial.scores(learn, start, learn).items()}
-    reading = max(guesses, key=lambda name: guesses[name][0])
-    event = guesses[reading][1]
+    # releases that took part in a choice must not certify
+    learn, start = (known + int(fraction * (total - known)) for fraction in (LEARNING_FRACTION, CHOOSING_FRACTION))
+    choices = {
+        name: choose(*scores, DOUBT_OF_EVENTS, slack) for name, scores in trial.scores(learn, start, learn).items()
+    }
+    reading = max(choices, key=lambda name: choices[name][0])
+    event = choices[reading][1]
     ours, theirs = trial.scores(start, total, learn)[reading]
     return Audit(
         request.method.name,
@@ -163,7 +182,7 @@ def _audit(request: ReleaseRequest, releases: int, doubt: float, progress: Calla
 
 
 def _trials(request: ReleaseRequest) -> list[Trial]:
-    """Along one axis, where least hides a row; or two, for methods that need them, as those along a curve do."""
+    """Return trials on one axis, where a row is most visible, or on two for methods that need them (Hilbert curves)."""
     trials: list[Trial] = []
     for axes in (1, 2):
         cases = usual(axes, request.max_rows_per_unit, request.method.structure.halvings(axes))
@@ -178,15 +197,15 @@ def _trials(request: ReleaseRequest) -> list[Trial]:
     return trials
 
 
-def _low(method: Method) -> Method:
-    """With as few levels as it can have, where it was given no height: one, and one more with middles for a hybrid."""
+def _shallow(method: Method) -> Method:
+    """Return the method with the smallest height, if it has none: 1, or 2 for a hybrid, which also has midpoints."""
     structure: Any = method.structure
     if structure.height is not None or not structure.height_from_domain:
         return method
     return replace(method, structure=replace(structure, height=1 + (structure.switch == "half")))
 
 
-def _promise(trial: Trial, delta: float) -> float:
-    """What a few releases say of a pair of neighbours: how far its events may go."""
+def _pilot_bound(trial: Trial, delta: float) -> float:
+    """Return the largest preliminary bound for a pair of neighbouring data sets, from its releases so far."""
     half = len(trial.seen[0].odds) // 2
-    return max(choose(*seen, UNSURE, delta)[0] for seen in trial.scores(half, 2 * half, half).values())
+    return max(choose(*scores, DOUBT_OF_NEIGHBOURS, delta)[0] for scores in trial.scores(half, 2 * half, half).values())

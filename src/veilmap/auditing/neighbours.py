@@ -1,4 +1,4 @@
-"""Two made-up data sets, one with a row (or a person) more: small, and chosen so that it shows most."""
+"""Pairs of small synthetic data sets that differ by one row or person, in ways that are easy to detect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from veilmap.vault import Sealed
 
 @dataclass(frozen=True)
 class KnownRows:
-    """Rows whose cells are known: an audit draws thousands of releases, and reading rows is not its subject."""
+    """Rows whose cells are known. An audit makes thousands of releases and does not test the reading of rows."""
 
     cells: list[Ints]
     units: Ints | None = None
@@ -32,7 +32,7 @@ class KnownRows:
         return self.cells, self.units
 
     def tally(self, domain: Domain, question: Question, progress: object) -> Ints:
-        parts = cast(Grid, question).parts  # rows that are held are asked no other
+        parts = cast(Grid, question).parts  # the only question for rows that are held in memory
         if parts not in self._known:
             self._known[parts] = on_grid(np.stack(self.cells, axis=1), np.ones_like(self.cells[0]), parts, domain.bits)
         return self._known[parts].copy()
@@ -42,48 +42,49 @@ class KnownRows:
         return {}
 
 
-def on_grid(places: Ints, times: Ints, parts: Parts, bits: int) -> Ints:
-    """How often places lie in each box of a grid, row-major."""
+def on_grid(places: Ints, rows: Ints, parts: Parts, bits: int) -> Ints:
+    """Return the number of rows in each box of a grid, in row-major order. ``rows`` are the rows per place."""
     counts = np.zeros(parts, np.int64)
-    np.add.at(counts, tuple(((places + 1) * np.array(parts) - 1).T >> bits), times)
+    np.add.at(counts, tuple(((places + 1) * np.array(parts) - 1).T >> bits), rows)
     return counts.ravel()
 
 
 def inside(lo: Ints, hi: Ints, places: Ints) -> Ints:
-    """1 where a box (a row) holds a place (a column), else 0."""
+    """Return a matrix with 1 where a box (row) contains a place (column), else 0."""
     held: Flags = np.logical_and.reduce((lo[:, None] <= places) & (places < hi[:, None]), axis=2)
     return held.astype(np.int64)
 
 
 class Look(NamedTuple):
-    """What a tree looks like to someone who knows both data sets."""
+    """A tree as seen by an adversary who knows both data sets."""
 
     tree: int  # a hash of all boxes
-    path: int  # of those that hold the one more
-    without: Ints  # exact counts
-    having: Ints  # the same, with the one more
+    path: int  # a hash of the boxes that contain the additional unit
+    without: Ints  # exact counts without the additional unit
+    having: Ints  # exact counts with it
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Rows of which both data sets have some in one cell, and one has a unit's rows more in another.
+    """Two data sets with the same rows in one cell; one of them has an additional unit in another cell.
 
-    Cells are counted along the last axis; along the others all rows lie in the first.
+    Cells are numbered along the last axis. On the other axes, all rows are in the first cell.
     """
 
     name: str
     axes: int = 1
     bits: int = 1
-    both: int = 0
-    beside: int = 0  # the cell of these
-    at: int = 0  # the cell of the others
-    most: int | None = None  # rows of a unit that count; the one more has twice as many and one
+    both: int = 0  # rows that both data sets have
+    beside: int = 0  # the cell of these rows
+    at: int = 0  # the cell of the additional unit
+    most: int | None = None  # maximum number of rows per unit: the additional unit has twice as many plus one
 
     @cached_property
     def domain(self) -> Domain:
         return Domain({f"x{axis}": (0, 1) for axis in range(self.axes)}, bits=self.bits)
 
     def sealed(self, one_more: bool) -> Sealed:
+        """Return the data set with or without the additional unit, as the vault reads it."""
         rows = (1 if self.most is None else 2 * self.most + 1) if one_more else 0
         last = np.repeat(np.array([self.beside, self.at]), [self.both, rows])
         units = np.concatenate([np.arange(1, self.both + 1), np.zeros(rows, np.int64)])
@@ -98,11 +99,11 @@ class Neighbours:
 
     @cached_property
     def _rows(self) -> Ints:
-        """Of each place: without the one more, and with it."""
+        """The number of rows at each place, without the additional unit and with it."""
         return np.array([[self.both, self.both], [0, self.most or 1]])
 
     def look(self, tree: Tree) -> Look:
-        """A tree, and the exact counts of all its nodes."""
+        """Return the hashes of a tree and the exact counts of its nodes."""
         if not isinstance(tree, RegularTree):
             return self._look(tree)
         if tree.splits not in self._known:
@@ -125,20 +126,20 @@ class Neighbours:
         return Look(hash((lo.tobytes(), hi.tobytes())), hash((lo[path].tobytes(), hi[path].tobytes())), without, having)
 
     def on_grid(self, parts: Parts) -> tuple[Ints, Ints]:
-        """The same of the boxes of a grid, row-major."""
+        """Return the exact counts of the boxes of a grid, without the additional unit and with it."""
         without, having = (on_grid(self._places, rows, parts, self.bits) for rows in self._rows.T)
         return without, having
 
 
 def usual(axes: int, most: int | None, halvings: int) -> list[Neighbours]:
-    """What an audit tries: each suits another way to tell a row."""
+    """Return the pairs of data sets that an audit tries. Each reveals another kind of flaw."""
     who, fine = "a row" if most is None else "a person", max(4 // axes, halvings)
     return [
-        # counts say most when there are few levels
+        # counts reveal most with few levels
         Neighbours(f"{who} of none", axes, max(1, halvings), most=most),
-        # a cut between two rows is the likeliest one; without the one more, all are alike
+        # a cut between two rows is the most likely one; without the additional row, all cuts are equally likely
         Neighbours(f"{who} beside another", axes, fine, both=1, beside=1, most=most),
-        # the last cell moves a mean as far as can be
+        # a row in the last cell moves a mean as far as possible
         Neighbours(f"{who} in the last cell, of none", axes, fine, at=(1 << fine) - 1, most=most),
         Neighbours(f"{who} more of a thousand", axes, max(1, halvings), both=1000, most=most),
     ]

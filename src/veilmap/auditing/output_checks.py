@@ -1,4 +1,4 @@
-"""Checks beside the bound: the noise has its law, and a release is made of whole noisy numbers and nothing else."""
+"""Further checks of an audit: the distribution of the noise, and that a release follows from noisy integers alone."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from veilmap.estimate.pipeline import QUANTUM, estimate
 from veilmap.method.method import Noise, PostProcessing
 from veilmap.vault import noise_and_budget
 
-UNLIKELY = 1e-6  # a p-value below this, over all scales, is no chance
-FEW_DRAWS = 500  # of one scale that are no test
-EXPECTED = 10.0  # draws in a bin
-LOOKED_AT = 40  # releases of each data set, for what needs no statistics
+MIN_P_VALUE = 1e-6
+"""A p-value below this, corrected for the number of scales, fails the test of the noise."""
+MIN_DRAWS_PER_SCALE = 500
+"""Scales with fewer draws are not tested."""
+EXPECTED_DRAWS_PER_BIN = 10.0
+RELEASES_PER_CHECK = 40
+"""Releases of each data set, for checks that need no statistics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     passed: bool
@@ -34,7 +37,7 @@ class Check:
 
 
 def of_noise(trial: Trial) -> Check:
-    """Noisy counts less the exact ones, scale by scale, against the law that the stated variance has."""
+    """Test the noise (noisy minus exact counts) of each scale against the distribution of the stated variance."""
     seen = trial.seen
     noise = np.concatenate([z for side in seen for z in side.noise])
     variance = np.concatenate([v for side in seen for v in side.variance])
@@ -42,28 +45,28 @@ def of_noise(trial: Trial) -> Check:
     least, scales, tested = 1.0, 0, 0
     for scale in np.unique(variance):
         drawn = noise[variance == scale]
-        if len(drawn) >= FEW_DRAWS:
+        if len(drawn) >= MIN_DRAWS_PER_SCALE:
             least, scales = min(least, goodness(drawn, float(scale), gaussian)), scales + 1
             tested += len(drawn)
     if not scales:
-        return Check("noise", True, f"not tested: no scale has {FEW_DRAWS} draws; more releases would tell")
+        return Check("noise", True, f"not tested: no scale has {MIN_DRAWS_PER_SCALE} draws (make more releases)")
     least = min(1.0, least * scales)
-    fits = "fits its law" if least > UNLIKELY else "does not fit its law"
-    named = "scale" if scales == 1 else "scales"
-    part = f"{100 * tested / len(noise):.3g} % of all draws"
-    found = f"{fits}: {trial.method.noise.value}, {scales} {named} with {part}, p-value {least:.2g}"
-    return Check("noise", least > UNLIKELY, found)
+    fits = "fits its distribution" if least > MIN_P_VALUE else "does not fit its distribution"
+    noun = "scale" if scales == 1 else "scales"
+    percentage = f"{100 * tested / len(noise):.3g} % of all draws"
+    found = f"{fits}: {trial.method.noise.value}, {scales} {noun} with {percentage}, p-value {least:.2g}"
+    return Check("noise", least > MIN_P_VALUE, found)
 
 
 def goodness(noise: Ints, variance: float, gaussian: bool) -> float:
-    """The p-value of a χ² test against discrete Laplace or Gaussian noise of this variance."""
+    """Return the p-value of a χ² test against discrete Laplace or Gaussian noise of this variance."""
     stats = need("scipy.stats", "audit", "An audit")
     reach = int(40 * np.sqrt(variance)) + 20
     z = np.arange(-reach, reach + 1)
     law = _gaussian_law(z, variance) if gaussian else np.exp(-laplace_rate(np.array([variance])) * np.abs(z))
     chance = np.cumsum(law / law.sum())
-    # bins of at least EXPECTED draws, from the left
-    width = EXPECTED / len(noise)
+    # from the left, bins of at least so many expected draws
+    width = EXPECTED_DRAWS_PER_BIN / len(noise)
     edges, last = [], 0.0
     for at, up in zip(z, chance, strict=True):
         if up - last >= width and 1 - up >= width:
@@ -77,7 +80,7 @@ def goodness(noise: Ints, variance: float, gaussian: bool) -> float:
 
 
 def _gaussian_law(z: Ints, variance: float) -> Floats:
-    """Weights e^(−z² / 2σ²), with the σ² that has this variance: a little more where it is small."""
+    """Return weights e^(−z² / 2σ²) for the σ² with this variance, which is slightly larger if the variance is small."""
     low, high = 0.0, variance + 1
     for _ in range(60):
         middle = (low + high) / 2
@@ -88,13 +91,13 @@ def _gaussian_law(z: Ints, variance: float) -> Floats:
 
 
 def of_outputs(trial: Trial) -> list[Check]:
-    """Noisy counts are whole, estimates lie on one grid, and both data sets' releases follow from whole numbers."""
+    """Check that noisy counts are integers, estimates are on one grid, and releases follow from noisy counts alone."""
     whole = on_grid = same = paid = True
     free = trial.method.estimate is PostProcessing.NOISY_COUNTS
     _, budget = noise_and_budget(trial.method, trial.epsilon, trial.delta, trial.case.most or 1)
     for one_more in (True, False):
         sealed = trial.case.sealed(one_more)
-        for _ in range(LOOKED_AT):
+        for _ in range(RELEASES_PER_CHECK):
             output = run_method(trial, sealed)
             noisy, made = output.noisy, published(trial, output)
             whole &= noisy.noisy_count.dtype == np.int64 and all(type(said) is int for said, _ in output.residuals)
@@ -127,9 +130,9 @@ def _same(one: NodeEstimates, two: NodeEstimates) -> bool:
 
 
 def of_trees(trial: Trial, start: int, doubt: float) -> Check:
-    """No tree is possible on one data set and not on the other, as far as can be seen.
+    """Check that no tree is much more frequent on one data set than on the other.
 
-    Trees are those of the first releases, and the others say how often each is seen.
+    The first ``start`` releases give the trees to compare. The other releases give their frequencies.
     """
     known = [Counter(seen.tree[:start]) for seen in trial.seen]
     looks = known[0].keys() | known[1].keys()
@@ -137,14 +140,15 @@ def of_trees(trial: Trial, start: int, doubt: float) -> Check:
         return Check("trees", True, "always the same one")
     often = [look for look in looks if max(known[0][look], known[1][look]) >= 5]
     worst = max(
-        (_told_by(trial.seen, look, start, doubt / (2 * len(often)), float(trial.delta)) for look in often), default=0.0
+        (_tree_loss(trial.seen, look, start, doubt / (2 * len(often)), float(trial.delta)) for look in often),
+        default=0.0,
     )
     passed = worst <= float(trial.epsilon)
-    rest = "none tells more than epsilon" if passed else f"one of them tells {worst:.2f}"
-    return Check("trees", passed, f"{len(looks)} seen, {rest}")
+    rest = "none has a loss above epsilon" if passed else f"one of them has a loss of {worst:.2f}"
+    return Check("trees", passed, f"{len(looks)} different, {rest}")
 
 
-def _told_by(seen: tuple[Seen, Seen], look: int, start: int, doubt: float, delta: float) -> float:
-    """The loss of seeing one tree."""
+def _tree_loss(seen: tuple[Seen, Seen], look: int, start: int, doubt: float, delta: float) -> float:
+    """Return a lower bound for the privacy loss of observing one tree."""
     ours, theirs = (np.array([key == look for key in side.tree[start:]], np.float64) for side in seen)
     return max(certify(Event(1.0, 1, swapped), ours, theirs, doubt, delta).bound for swapped in (False, True))

@@ -1,4 +1,4 @@
-"""A picture of an audit: what was seen of the two data sets, and the loss of each event beside the claim."""
+"""Plot an audit: the scores of the two data sets, and the privacy loss of each event beside the claim."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from veilmap.files.atomic_writes import write_atomically
 if TYPE_CHECKING:
     from veilmap.auditing.audits import Audit
 
-OURS, THEIRS, CLAIM = "#0072B2", "#D55E00", "#555555"
+COLOUR_WITH_UNIT = "#0072B2"
+COLOUR_WITHOUT_UNIT = "#D55E00"
+COLOUR_OF_CLAIM = "#555555"
 
 
 def draw(found: Audit, path: str | os.PathLike[str]) -> None:
-    """Write a PNG."""
+    """Write the plot to a PNG file."""
     need("matplotlib", "plot", "Drawing an audit")
     from matplotlib.figure import Figure
 
@@ -27,25 +29,27 @@ def draw(found: Audit, path: str | os.PathLike[str]) -> None:
     left, right = figure.subplots(1, 2)
     ours, theirs = found.scores
     event, epsilon = found.event, float(found.epsilon)
-    for seen, colour, name in ((ours, OURS, "with the one more"), (theirs, THEIRS, "without")):
-        ordered = np.sort(seen)
+    sides = ((ours, COLOUR_WITH_UNIT, "with the additional unit"), (theirs, COLOUR_WITHOUT_UNIT, "without"))
+    for scores, colour, name in sides:
+        ordered = np.sort(scores)
         left.step(ordered, 1 - np.arange(len(ordered)) / len(ordered), where="post", color=colour, label=name)
     side = "or more" if event.sign > 0 else "or less"
-    left.axvline(event.at, color=CLAIM, linestyle=":", label=f"the event: this {side}")
-    left.set_xlabel(f"log of the odds, by {found.reading}")
-    left.set_ylabel("part of the releases that say as much")
+    left.axvline(event.at, color=COLOUR_OF_CLAIM, linestyle=":", label=f"event: this score {side}")
+    left.set_xlabel(f"log-likelihood ratio of {found.reading}")
+    left.set_ylabel("fraction of releases with this score or more")
     left.set_title(f"{found.method}: {found.neighbours}", fontsize=10)
     left.legend(frameon=False)
 
-    at, seen, low = losses(ours, theirs, event, 1 - found.confidence, float(found.delta))
-    some = np.isfinite(seen)
-    right.plot(at[some], seen[some], ".-", color=OURS, label="loss, as seen")
-    right.plot(at[some], np.maximum(low[some], 0), ".--", color=OURS, alpha=0.5, label="no less than this")
-    right.plot(event.at, found.bound, "o", color=THEIRS, label=f"certified: {found.bound:.2f}")
-    right.axhline(epsilon, color=CLAIM, linestyle=":", label=f"the claim: {epsilon:g}")
+    at, loss, low = losses(ours, theirs, event, 1 - found.confidence, float(found.delta))
+    finite = np.isfinite(loss)
+    right.plot(at[finite], loss[finite], ".-", color=COLOUR_WITH_UNIT, label="empirical loss")
+    lower = np.maximum(low[finite], 0)
+    right.plot(at[finite], lower, ".--", color=COLOUR_WITH_UNIT, alpha=0.5, label="lower bound")
+    right.plot(event.at, found.bound, "o", color=COLOUR_WITHOUT_UNIT, label=f"certified: {found.bound:.2f}")
+    right.axhline(epsilon, color=COLOUR_OF_CLAIM, linestyle=":", label=f"claim: {epsilon:g}")
     right.set_ylim(0, 1.5 * max(epsilon, found.bound))
-    right.set_xlabel(f"event: odds of this {side}")
-    right.set_ylabel("log of the ratio of its probabilities")
+    right.set_xlabel(f"event: score of this {side}")
+    right.set_ylabel("log ratio of its probabilities")
     right.set_title(f"epsilon is at least {found.bound:.2f}, with confidence {found.confidence:.6g}", fontsize=10)
     right.legend(frameon=False)
     for axes in (left, right):

@@ -73,7 +73,7 @@ def plan(
     from veilmap.budgets import Workload
     from veilmap.domain import Domain
     from veilmap.method.registry import DEFAULT_METHOD
-    from veilmap.planning.planner import SIDES, plan_within
+    from veilmap.planning.planner import BOX_SIDES, plan_within
     from veilmap.planning.planner import plan as make_plan
 
     planned_domain = Domain.parse(domain)
@@ -101,7 +101,7 @@ def plan(
         boxes = [parse_box(text, made.domain) for text in box]
         table = list(zip(box, made.stderr(boxes).tolist(), made.margin(boxes).tolist(), strict=True))
     else:
-        sides = SIDES if side is None else sorted({side, *SIDES}, reverse=True)
+        sides = BOX_SIDES if side is None else sorted({side, *BOX_SIDES}, reverse=True)
         table = [(f"{100 * p.side:g} % of each axis", p.stderr, p.margin) for p in made.predictions(sides)]
     if output is Format.JSON:
         record = {

@@ -1,1 +1,1 @@
-"""Predict what a release will be worth, before a budget is spent and without the data."""
+"""Plans: predict the accuracy of a release without the data, before any budget is spent."""

@@ -1,13 +1,11 @@
-"""What a release will be worth, before a budget is spent and without the data."""
+"""Predict the accuracy and the resources of a release without the data, before any budget is spent."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,74 +21,83 @@ from veilmap.method.registry import DEFAULT_METHOD
 from veilmap.method.request import ReleaseRequest
 from veilmap.method.resources import Needs, must_be_available, needs
 from veilmap.planning.rehearsal import Rehearsal, even_estimates
-from veilmap.validation import MAX_EPSILON, MIN_EPSILON
+from veilmap.validation import MAX_EPSILON, MIN_EPSILON, is_finite_number, is_whole_number
 from veilmap.vault import noise_and_budget
 
 MOST_ROWS = 10**12
-ROUGH = 0.25  # |first half − second half| of a cell, as a part of it, beyond chance: about the middle of many real sets
-SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
-"""Boxes that people ask for: these parts of every axis."""
+BOX_SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
+"""Sizes of typical query boxes, as fractions of each axis."""
 ROUND_EPSILONS = tuple(
     epsilon
     for power in range(-7, 2)
     for digits in range(10, 100)
     if MIN_EPSILON <= (epsilon := digits * Fraction(10) ** power) <= MAX_EPSILON
 )
-"""All that may be spent, with two digits."""
-LARGE = 200_000  # nodes of a tree: more of them take long to plan, but fit their epsilon more smoothly
-NEAR = 1.5  # margins too wide by less than this: every epsilon is tried
-EVERY = slice(None)
+"""All permitted epsilons with two significant digits."""
+LARGE_TREE_NODES = 200_000
+"""Larger trees take long to plan, so fewer epsilons are tried. Their margins change more smoothly with epsilon."""
+NEAR_MARGIN_RATIO = 1.5
+"""If the margin is too wide by less than this factor, each following epsilon is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The error of boxes of one size, placed at random: root mean squares over the places."""
+    """The error of boxes of one size, as root mean squares over random positions."""
 
-    side: float  # part of each axis
+    side: float  # as a fraction of each axis
     stderr: float
-    margin: float  # how far a 95 % interval reaches, up, which is no less than down
+    margin: float  # upper end of the 95 % interval minus the estimate, never smaller than the lower half
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A method, an epsilon and a domain, and what follows from them.
+    """The predicted accuracy and resources of a release with a given method, epsilon and domain.
 
-    With a guess of the rows, errors cover the noise that privacy costs and the cells that a box cuts; without, they
-    cover the noise alone.
+    With an expected number of rows, errors include both the noise and the uncertainty inside leaves that a box cuts.
+    Without, they include the noise alone.
+
+    Examples
+    --------
+    >>> plan = vm.plan(domain, epsilon=1, method="quad-opt", height=5, rows=100_000)
+    >>> [prediction.side for prediction in plan.predictions()]
+    [0.5, 0.25, 0.1, 0.03, 0.01]
+    >>> bool(plan.margin([[-116, 39, -114, 41]])[0] > 0)
+    True
     """
 
     domain: Domain
     method: Method
     epsilon: Fraction
-    rows: int | None  # a guess
+    rows: int | None  # expected number
     height: int
     nodes: int
     needs: Needs
     _answerer: Answerer
 
     def count(self, boxes: ArrayLike, confidence: float = 0.95) -> Answers:
-        """What a release would say of such rows: its errors are the prediction."""
+        """Answer boxes as a release of evenly spread rows would. The errors are the prediction."""
         return self._answerer.count(boxes, confidence)
 
     def stderr(self, boxes: ArrayLike) -> Floats:
-        """The standard error of the answer to each box."""
+        """Return the predicted standard error of the answer to each box."""
         return self.count(boxes).stderr
 
     def margin(self, boxes: ArrayLike) -> Floats:
-        """How far the 95 % interval of each box reaches: up, which is no less than down."""
+        """Return the predicted upper half-width of each box's 95 % interval, which is at least the lower one."""
         answers = self.count(boxes)
         return answers.high - answers.estimate
 
-    def predictions(self, sides: Sequence[float] = SIDES) -> list[Prediction]:
-        places = np.random.default_rng(0).random((200, self.domain.dimensions))  # an example, not a secret
+    def predictions(self, sides: Sequence[float] = BOX_SIDES) -> list[Prediction]:
+        """Predict the error of boxes whose sides are these fractions of each axis, at random positions."""
+        positions = np.random.default_rng(0).random((200, self.domain.dimensions))  # public, so a fixed seed is fine
         lo, width = self.domain.lo, self.domain.hi - self.domain.lo
-        out = []
+        predictions = []
         for side in sides:
-            low = lo + places * (1 - side) * width
+            low = lo + positions * (1 - side) * width
             answers = self.count(np.hstack([low, low + side * width]))
             errors = answers.stderr, answers.high - answers.estimate
-            out.append(Prediction(side, *(float(np.sqrt(np.mean(error**2))) for error in errors)))
-        return out
+            predictions.append(Prediction(side, *(float(np.sqrt(np.mean(error**2))) for error in errors)))
+        return predictions
 
 
 def plan(
@@ -109,14 +116,28 @@ def plan(
     max_rows_per_unit: int | None = None,
     engine: str = "local",
 ) -> Plan:
-    """Predict the error of a release, and what it takes of a machine.
+    """Predict the error of a release and the memory and disk space that it needs, without reading any data.
 
-    ``rows`` is a guess of their number, which must be given where the tree depends on it. The prediction is for rows
-    that are spread over the whole domain, as unevenly as is usual inside a cell: where they crowd, a release will be
-    less accurate than that, and more so where there are few.
+    The prediction assumes that rows are spread over the whole domain, with typical unevenness inside a leaf. In crowded
+    areas a release will be less accurate than predicted, in sparse areas more accurate. A release that needs more
+    memory or disk space than this machine has is refused.
 
-    What has no room on this machine is refused, for rows in files; with the engine ``spark``, rows are elsewhere, but
-    for those that medians are asked of.
+    Parameters
+    ----------
+    domain, epsilon, method, height, delta, sample, noise, estimate, budget, options, max_rows_per_unit
+        As for :func:`veilmap.release`.
+    rows
+        The expected number of rows. It is required if the tree depends on it.
+    engine
+        ``local`` for rows in files, or ``spark``, where only the rows needed for medians are held on this machine.
+
+    Examples
+    --------
+    >>> plan = vm.plan(domain, epsilon=0.5, rows=100_000)
+    >>> plan.method.name, plan.nodes > 1
+    ('best', True)
+    >>> bool(plan.stderr([[-116, 39, -114, 41]])[0] > 0)
+    True
     """
     request = ReleaseRequest.of(
         epsilon,
@@ -132,11 +153,13 @@ def plan(
     ).settled(domain)
     chosen = request.method
     if rows is None and (chosen.structure.height is None or chosen.structure.nodes(domain.dimensions) is None):
-        raise BadInput("The tree depends on the number of rows: give a guess of it, or a height if the method has one.")
-    if rows is not None and not (type(rows) is int and 0 <= rows <= MOST_ROWS):
-        raise BadInput(f"A guess of the rows is a whole number from 0 to {MOST_ROWS:.0e}, got {rows!r}.")
+        raise BadInput(
+            "The tree depends on the number of rows. Give the expected number, or a height if the method has one."
+        )
+    if rows is not None and not is_whole_number(rows, 0, MOST_ROWS):
+        raise BadInput(f"The expected number of rows must be a whole number from 0 to {MOST_ROWS:.0e}, got {rows!r}.")
     if engine not in ("local", "spark"):
-        raise BadInput(f"An engine is local or spark, got {engine!r}.")
+        raise BadInput(f"The engine must be local or spark, got {engine!r}.")
     model, total = noise_and_budget(chosen, request.epsilon, request.delta, request.rows_per_unit)
     rehearsal = Rehearsal(domain, model, rows or 0)
     noisy = rehearsal.run(chosen, total, request.delta)
@@ -159,48 +182,45 @@ def plan_within(
     rows: int | None = None,
     **options: Any,
 ) -> Plan:
-    """The smallest epsilon, of two digits, that is enough for ± ``within`` on boxes of a part ``side`` of each axis.
+    """Find the smallest epsilon with two digits for a margin of ± ``within`` on boxes of a given size.
 
-    That is half of a 95 % interval, as :func:`plan` predicts it for boxes placed at random; the other arguments are
-    those of ``plan``. Where no epsilon is enough, this is refused. A little more epsilon may change the tree and make
-    the margin wider, so epsilons are tried from below, in steps that shorten as the margin comes near; of trees with
-    very many nodes fewer are tried, and a slightly smaller epsilon may be enough too.
+    ``side`` is the size of the boxes, as a fraction of each axis. The margin is half of a 95 % interval, as
+    :func:`plan` predicts it for boxes at random positions. The other arguments are those of ``plan``. If no epsilon is
+    large enough, ``BadInput`` is raised. A slightly larger epsilon may change the tree and widen the margin, so
+    epsilons are tried from below, in steps that become shorter as the margin approaches ``within``. For very large
+    trees fewer epsilons are tried, and a slightly smaller epsilon may also be enough.
     """
-    if not (_is_number(within) and 0 < within < math.inf):
-        raise BadInput(f"within is a number of rows above 0, got {within!r}.")
-    if not (_is_number(side) and 0 < side <= 1):
-        raise BadInput(f"side is a part of each axis, above 0 and up to 1, got {side!r}.")
+    if not (is_finite_number(within) and within > 0):
+        raise BadInput(f"within must be a number of rows above 0, got {within!r}.")
+    if not (is_finite_number(side) and 0 < side <= 1):
+        raise BadInput(f"side must be a fraction of each axis, above 0 and up to 1, got {side!r}.")
 
-    def planned(at: int) -> tuple[Plan, float]:
-        made = plan(domain, ROUND_EPSILONS[at], method, height, rows, **options)
+    def plan_and_margin(index: int) -> tuple[Plan, float]:
+        made = plan(domain, ROUND_EPSILONS[index], method, height, rows, **options)
         return made, made.predictions([side])[0].margin
 
-    at = before = 0
-    made, margin = planned(at)
-    nearest = margin, made.epsilon
+    index = previous = 0
+    made, margin = plan_and_margin(index)
+    best = margin, made.epsilon
     while margin > within:
-        if at == len(ROUND_EPSILONS) - 1:
+        if index == len(ROUND_EPSILONS) - 1:
             raise BadInput(
-                f"No epsilon is enough for ±{within:g} on boxes of {100 * side:g} % of each axis: of those tried, "
-                f"{float(nearest[1]):g} comes nearest, with ±{nearest[0]:.3g}. Ask for wider bounds, or take another "
+                f"No epsilon is enough for ±{within:g} on boxes of {100 * side:g} % of each axis. Of those tried, "
+                f"{float(best[1]):g} comes closest, with ±{best[0]:.3g}. Allow a wider margin, or choose another "
                 "method."
             )
-        before, at = at, _next_to_try(at, margin / within, made.nodes)
-        made, margin = planned(at)
-        nearest = min(nearest, (margin, made.epsilon))
-    first = bisect_left(range(at), True, before + 1, key=lambda i: planned(i)[1] <= within) if at else 0
-    return made if first == at else planned(first)[0]
+        previous, index = index, _next_to_try(index, margin / within, made.nodes)
+        made, margin = plan_and_margin(index)
+        best = min(best, (margin, made.epsilon))
+    first = bisect_left(range(index), True, previous + 1, key=lambda i: plan_and_margin(i)[1] <= within) if index else 0
+    return made if first == index else plan_and_margin(first)[0]
 
 
-def _next_to_try(at: int, ratio: float, nodes: int) -> int:
-    """Which of the round epsilons, when one gives a margin that is too wide by a ratio.
+def _next_to_try(index: int, ratio: float, nodes: int) -> int:
+    """Return the index of the next round epsilon to try, if the margin is too wide by a factor.
 
-    A margin falls about as fast as epsilon grows, or slower, apart from steps where the tree changes.
+    A margin falls at most about as fast as epsilon grows, apart from steps where the tree changes.
     """
-    step = (ratio**0.25 if ratio > NEAR else 1.0) if nodes < LARGE else max(1.5, ratio**0.5)
-    target = ROUND_EPSILONS[at] * Fraction(min(step, 1e3))
-    return min(max(at + 1, bisect_right(ROUND_EPSILONS, target) - 1), len(ROUND_EPSILONS) - 1)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+    step = (ratio**0.25 if ratio > NEAR_MARGIN_RATIO else 1.0) if nodes < LARGE_TREE_NODES else max(1.5, ratio**0.5)
+    target = ROUND_EPSILONS[index] * Fraction(min(step, 1e3))
+    return min(max(index + 1, bisect_right(ROUND_EPSILONS, target) - 1), len(ROUND_EPSILONS) - 1)

@@ -1,4 +1,4 @@
-"""Grow a tree without data, as if rows were spread evenly."""
+"""Grow a tree without data, as if rows were spread evenly over the domain."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from veilmap.trees import CurveTree, CutTree, Parts, RegularTree, Tree
 from veilmap.vault import LaplaceNoise, NoisyTree, decay
 
 TYPICAL_ROUGHNESS = 0.25
-"""|first half − second half| of a cell, as a fraction of its count, beyond chance: typical of real data sets."""
+"""|first half − second half| of a leaf, as a fraction of its count, beyond chance: typical of real data sets."""
 EVERY_NODE = slice(None)
 
 
 def even_counts(tree: Tree, rows: int, nodes: Ints | slice = EVERY_NODE) -> Floats:
-    """Return what nodes would hold if rows were spread evenly."""
+    """Return the counts of nodes for evenly spread rows."""
     if isinstance(tree, RegularTree):  # its boxes need not be written out
         sizes = np.diff(tree.level_start)
         return np.asarray((rows / sizes)[tree.node_level[nodes]])
@@ -35,7 +35,7 @@ def even_counts(tree: Tree, rows: int, nodes: Ints | slice = EVERY_NODE) -> Floa
 
 
 def even_estimates(noisy: NoisyTree, method: Method, rows: int | None) -> NodeEstimates:
-    """Return the estimates of a rehearsed tree: even counts, and leaves of usual roughness."""
+    """Return the estimates of a rehearsed tree: counts of evenly spread rows, and leaves of typical roughness."""
     counts = even_counts(noisy.tree, rows or 0)
     if method.estimate is PostProcessing.NOISY_COUNTS:
         variance = noisy.noise_variance
@@ -47,28 +47,31 @@ def even_estimates(noisy: NoisyTree, method: Method, rows: int | None) -> NodeEs
         return nodes
     if method.prune_below is not None:
         nodes = prune(nodes, method.prune_below)
-    held = np.where(nodes.tree.is_leaf, even_counts(nodes.tree, rows), 0.0)
-    return replace(
-        nodes, unevenness=held + math.pi / 2 * (TYPICAL_ROUGHNESS * held) ** 2
-    )  # of Poisson counts, and of roughness
+    leaf_counts = np.where(nodes.tree.is_leaf, even_counts(nodes.tree, rows), 0.0)
+    # the variance of Poisson counts, and that of the roughness
+    return replace(nodes, unevenness=leaf_counts + math.pi / 2 * (TYPICAL_ROUGHNESS * leaf_counts) ** 2)
 
 
 class Rehearsal:
-    """A gate without data, as if rows were spread evenly: medians are midpoints. It charges and draws nothing.
+    """A gate without data, for evenly spread rows: medians are midpoints. It charges no budget and draws no noise.
 
-    The standard error of an answer does not depend on the counts, so it can be read off the tree that grows here; for a
-    structure that follows the data, it is that of evenly spread data.
+    The standard error of an answer does not depend on the counts, so it follows from the tree that grows here. For a
+    structure that adapts to the data, it is the error on evenly spread data.
     """
 
     def __init__(self, domain: Domain, noise: LaplaceNoise, rows: int) -> None:
         self.domain, self.noise, self.rows = domain, noise, rows
         self.tree: Tree = RegularTree(domain.side, domain.dimensions)
         self.order: int | None = None
-        self.variance = np.zeros(0)  # by node
-        self.questions, self.counted = 0, False  # whether the tree has been, since it grew
-        self.rate, self.sorted = Fraction(1), False  # of the sample that medians are asked of, if they are
+        self.variance = np.zeros(0)  # per node
+        self.questions, self.counted = 0, False  # whether the current tree has been counted
+        self.rate, self.sorted = (
+            Fraction(1),
+            False,
+        )  # of the sample that medians are found on; whether there are medians
 
     def run(self, method: Method, total: Fraction, delta: Fraction) -> NoisyTree:
+        """Grow the tree of a method, and return it with the noise variance of each node."""
         gate = Gate(
             domain=self.domain,
             delta=delta,
@@ -95,6 +98,7 @@ class Rehearsal:
         return NoisyTree(self.boxes(), np.zeros(self.tree.size, np.int64), self.spread(), (), False)
 
     def question_count(self) -> QuestionCount:
+        """Return the number of questions so far."""
         return QuestionCount(self.tree.size, self.questions, self.rate * self.sorted)
 
     def add_question(self) -> None:
@@ -117,8 +121,8 @@ class Rehearsal:
         domain = self.domain
         return self.tree if self.order is None else CurveTree(self.tree, domain.dimensions, self.order, domain.bits)
 
-    def nodes(self, of: slice) -> Ints:
-        return np.arange(of.start, of.stop)
+    def nodes(self, level: slice) -> Ints:
+        return np.arange(level.start, level.stop)
 
     def spread(self) -> Floats:
         """Return the variances so far, one per node."""
@@ -141,20 +145,20 @@ class Rehearsal:
         return self.expected(self.nodes(self.tree.level(self.tree.height))) > self.tree.height * step
 
     def roughness(self, depth: Ints, scales: int, _: Fraction) -> Ints:
-        """Half-cells differ as two Poisson numbers do, and by the usual roughness of data."""
+        """Return sums of differences of half-cells: those of Poisson counts, and the typical roughness of data."""
         self.add_question()
         rows, axes = self.expected(self.nodes(self.tree.level(self.tree.height))), self.domain.dimensions
-        out = np.zeros(scales, np.int64)
+        sums = np.zeros(scales, np.int64)
         for scale in range(scales):
-            asked = depth >= scale
-            side = 2.0 ** (depth[asked] - scale)
+            deep = depth >= scale
+            side = 2.0 ** (depth[deep] - scale)
             runs = side**axes / (np.minimum(side, CELLS_PER_RUN) if axes > 1 else 1)
-            by_chance = np.sum(runs * _typical_difference(rows[asked] / runs))
-            out[scale] = axes * math.hypot(by_chance, TYPICAL_ROUGHNESS * rows[asked].sum())
-        return out
+            by_chance = np.sum(runs * _typical_difference(rows[deep] / runs))
+            sums[scale] = axes * math.hypot(by_chance, TYPICAL_ROUGHNESS * rows[deep].sum())
+        return sums
 
     def count_tree(self) -> None:
-        """Count all nodes at once: they stay known until the tree grows."""
+        """Record one question for the counts of all nodes, which remain known until the tree grows."""
         self.questions, self.counted = self.questions + (not self.counted), True
 
     def count(self, nodes: Ints, price: Fraction) -> Ints:
@@ -168,5 +172,5 @@ class Rehearsal:
 
 
 def _typical_difference(mean: Floats) -> Floats:
-    """Return E|X − Y| of independent Poisson numbers whose means add up to ``mean``, within 2 %."""
+    """Return E|X − Y| for independent Poisson variables whose means add up to ``mean``, within 2 %."""
     return mean / (1 + (math.pi / 2 * mean) ** 1.25) ** 0.4

@@ -1,8 +1,8 @@
-"""What the counts of a release cost along its paths, recomputed from the variances of their noise.
+"""Recompute the cost of the counts along the paths of a release, from the variances of their noise.
 
-A unit is in one node of a level, so what a unit loses by counts is the sum of their prices along one path from the root
-to a leaf: the price of a count follows from the variance of its noise, which every release publishes. What else was
-paid for (medians, splits, roughness, calibration) leaves no noise behind, and is taken from the ledger.
+A unit is in one node per level, so its privacy loss from counts is the sum of their prices along one path from the root
+to a leaf. The price of a count follows from the variance of its noise, which each release publishes. Other charges
+(medians, splits, roughness, calibration) have no published variance and are taken from the list of charges.
 """
 
 from __future__ import annotations
@@ -24,46 +24,47 @@ from veilmap.vault import Charge
 
 NODE_COUNTS = (
     *("noisy counts of level ", "noisy counts of the leaves", "noisy node counts"),
-    *("counts of level ", "counts of the leaves", "counts of nodes"),  # in older files
+    *("counts of level ", "counts of the leaves", "counts of nodes"),  # in files of the first edition
 )
-"""How charges for the published counts begin (docs/format.md)."""
-SMALLEST_TABULATED, LARGEST_TABULATED = 1 / 64, 4.0
-"""Parameters of the discrete Gaussian between which its variance has no simple form."""
+"""Prefixes of the charges for published counts (docs/format.md)."""
+MIN_TABULATED_PARAMETER = 1 / 64
+MAX_TABULATED_PARAMETER = 4.0
+"""Between these two parameters σ², the variance of the discrete Gaussian has no simple form and is tabulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathCosts:
-    """The dearest path of a release, beside what its ledger says."""
+    """The cost of the most expensive path of a release, and the charges that it states."""
 
     currency: str  # epsilon or rho
-    levels: tuple[tuple[int, float, float], ...]  # counts on the dearest path: level, noise variance, price
-    charged: Fraction  # by the ledger, for counts of nodes
-    other: tuple[Charge, ...]  # charges for anything else
-    budget: Fraction  # that is stated
+    levels: tuple[tuple[int, float, float], ...]  # counts on this path: level, noise variance, price
+    charged: Fraction  # for node counts
+    other: tuple[Charge, ...]  # all other charges
+    budget: Fraction  # stated
 
     @property
     def counts(self) -> float:
-        """Sum of the prices along the dearest path."""
+        """Sum of the prices along the path."""
         return float(sum(price for _, _, price in self.levels))
 
     @property
     def total(self) -> float:
-        """The same with all other charges."""
+        """Sum of the prices along the path and all other charges."""
         return self.counts + float(sum((charge.epsilon + charge.rho for charge in self.other), Fraction(0)))
 
     @property
     def agrees(self) -> bool:
-        """Whether something was counted, for no more than was charged; that this is in budget, ``Privacy`` checks."""
+        """Whether there are counts, which cost no more than was charged. ``Privacy`` compares charges and budget."""
         return bool(self.levels) and self.counts <= float(self.charged) * (1 + RELATIVE_TOLERANCE)
 
 
 def path_costs(privacy: Privacy, noise: Noise, nodes: NodeEstimates) -> PathCosts:
-    """Recompute what the dearest path from the root to a leaf costs."""
+    """Find the most expensive path from the root to a leaf, and return its cost."""
     tree, variance = nodes.tree, nodes.noise_variance
-    if np.any(
-        bare := tree.is_leaf & np.isinf(variance) & ~_holds_nothing(tree)
-    ):  # pruning dropped the counts that its estimate is made of:
-        variance = np.where(bare, nodes.subtree_variance, variance)  # together they cost no less than one as precise
+    uncounted_leaf = tree.is_leaf & np.isinf(variance) & ~_has_no_cells(tree)
+    if np.any(uncounted_leaf):
+        # pruning removed the counts below; together they cost at least as much as one count of the same precision
+        variance = np.where(uncounted_leaf, nodes.subtree_variance, variance)
     price = count_prices(variance, noise, privacy.rows_per_unit)
     cost = price.copy()
     for level in range(1, tree.height + 1):
@@ -84,23 +85,25 @@ def path_costs(privacy: Privacy, noise: Noise, nodes: NodeEstimates) -> PathCost
 
 
 def must_be_worth(path: object, privacy: Privacy, noise: Noise, cost: float) -> None:
-    """Refuse a file with counts that cost more than was charged for them."""
+    """Refuse a file whose counts cost more than was charged for them."""
     charged = float(charged_for_counts(privacy, noise))
     if cost <= charged * (1 + RELATIVE_TOLERANCE):
         return
-    spent = f"costs {currency(privacy)} {cost:.6g} by the noise of its counts, and {charged:.6g} was charged"
+    problem = (
+        f"costs {currency(privacy)} {cost:.6g} according to the noise of its counts, but {charged:.6g} was charged"
+    )
     if not math.isfinite(cost):
-        spent = "has counts without noise"
-    raise Damaged(f"{path} cannot be as private as it says: a path {spent}. Ask its owner for the original.")
+        problem = "has counts without noise"
+    raise Damaged(f"{path} is less private than it states: a path {problem}. Ask its owner for the original.")
 
 
 def currency(privacy: Privacy) -> str:
-    """What the ledger is in."""
+    """Return the currency of the charges: epsilon or rho."""
     return "epsilon" if privacy.rho is None else "rho"
 
 
 def charged_for_counts(privacy: Privacy, noise: Noise) -> Fraction:
-    """Add up what the ledger charges for counts of nodes."""
+    """Return the sum of the charges for node counts."""
     return sum((c.epsilon + c.rho for c in privacy.ledger if _is_for_counts(c, noise)), Fraction(0))
 
 
@@ -108,18 +111,18 @@ def _is_for_counts(charge: Charge, noise: Noise) -> bool:
     return charge.mechanism == noise.value and charge.what.startswith(NODE_COUNTS)
 
 
-def _holds_nothing(tree: Tree) -> Flags:
-    """Whether a node has no cells at all, as cuts at a border make them: everyone knows that its count is 0."""
-    ends = tree.keys if isinstance(tree, CurveTree) else tree
-    nothing: Flags = np.any(ends.hi <= ends.lo, axis=1)
-    return nothing
+def _has_no_cells(tree: Tree) -> Flags:
+    """Return whether each node has no cells, as after a cut at the border of a box. Its count is 0 for any data."""
+    boxes = tree.keys if isinstance(tree, CurveTree) else tree
+    empty: Flags = np.any(boxes.hi <= boxes.lo, axis=1)
+    return empty
 
 
 def count_prices(variance: Floats, noise: Noise, rows: int) -> Floats:
-    """Compute the price of each count: an ε or, of Gaussian noise, a ρ. It is 0 where nothing was counted.
+    """Compute the price of each count: ε, or ρ for Gaussian noise; 0 for nodes that were not counted.
 
-    Discrete Laplace noise of scale 1/e has the variance 1 / (2 sinh²(e / 2)), and costs e for each row of a unit. The
-    discrete Gaussian of parameter σ² costs rows² / (2 σ²).
+    Discrete Laplace noise of scale 1/e has the variance 1 / (2 sinh²(e / 2)), and costs e per row of a unit. The
+    discrete Gaussian with parameter σ² costs rows² / (2 σ²).
     """
     with np.errstate(divide="ignore", over="ignore"):
         if noise is Noise.DISCRETE_GAUSSIAN:
@@ -128,16 +131,16 @@ def count_prices(variance: Floats, noise: Noise, rows: int) -> Floats:
 
 
 def _gaussian_parameter(variance: Floats) -> Floats:
-    """Invert ``gaussian_variance`` of the vault: σ² is the variance itself unless it is small."""
+    """Return the parameter σ² for a variance: the inverse of the vault's ``gaussian_variance``."""
     parameter, known = _small_gaussians()
     between = np.exp(np.interp(np.log(np.clip(variance, known[0], known[-1])), np.log(known), np.log(parameter)))
-    below = -0.5 / np.log(np.minimum(variance, known[0]) / 2)  # there, the variance is 2 exp(-1 / (2 σ²))
-    return np.where(variance >= LARGEST_TABULATED, variance, np.where(variance < known[0], below, between))
+    below = -0.5 / np.log(np.minimum(variance, known[0]) / 2)  # below the table, the variance is 2 exp(-1 / (2 σ²))
+    return np.where(variance >= MAX_TABULATED_PARAMETER, variance, np.where(variance < known[0], below, between))
 
 
 @cache
 def _small_gaussians() -> tuple[Floats, Floats]:
-    """Parameters in a row, and the variances that they make."""
-    parameter, z = np.geomspace(SMALLEST_TABULATED, LARGEST_TABULATED, 1 << 13), np.arange(1, 40)
+    """Return a table of parameters σ² and their variances."""
+    parameter, z = np.geomspace(MIN_TABULATED_PARAMETER, MAX_TABULATED_PARAMETER, 1 << 13), np.arange(1, 40)
     weight = np.exp(-(z**2) / (2 * parameter[:, None]))
     return parameter, 2 * (z**2 * weight).sum(axis=1) / (1 + 2 * weight.sum(axis=1))

@@ -1,6 +1,6 @@
-"""What data sets may spend over many releases, in one SQLite file. Proof: proofs/ledger_file.md.
+"""The ledger: a SQLite file with the budgets of data sets and all charges to them. Proof: proofs/ledger_file.md.
 
-Not to be confused with the ledger of one release, in the vault: that shares out what is paid here as a whole.
+The budget meter in the vault is something else: it divides the epsilon of one release, which is one charge here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from pathlib import Path
 from types import TracebackType
 
 from veilmap.errors import BadInput, BudgetSpent, LedgerError, LedgerWarning, near_misses
-from veilmap.validation import exact_delta, exact_epsilon
+from veilmap.validation import exact_delta, exact_epsilon, is_whole_number
 
-APPLICATION, VERSION = 0x7665696C, 1
+SQLITE_APPLICATION_ID = 0x7665696C  # "veil"
+SCHEMA_VERSION = 1
 SECONDS_TO_WAIT = 60
-ROW = "row"
-LONGEST_NAME, LONGEST_TEXT = 80, 200
-LONGEST_FRACTION = 10**400  # of a price, as it may be typed; sums may be longer, and are only shown
+ROW_UNIT = "row"
+MAX_NAME_CHARACTERS = 80
+MAX_TEXT_CHARACTERS = 200
+MAX_PRINTED_DENOMINATOR = 10**400  # of a price as it may be typed; sums may have larger ones, and are rounded in print
 SCHEMA = f"""
 CREATE TABLE salts (salt BLOB NOT NULL);
 CREATE TABLE datasets (name TEXT PRIMARY KEY, epsilon TEXT NOT NULL, delta TEXT NOT NULL, unit TEXT NOT NULL,
@@ -42,22 +44,22 @@ CREATE TABLE marks (mark BLOB NOT NULL, dataset TEXT NOT NULL, part TEXT);
 CREATE TRIGGER charges_stay BEFORE DELETE ON charges BEGIN SELECT RAISE(ABORT, 'charges stay'); END;
 CREATE TRIGGER amounts_stay BEFORE UPDATE OF dataset, part, unit, epsilon, delta ON charges
     BEGIN SELECT RAISE(ABORT, 'charges stay'); END;
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {VERSION};
+PRAGMA application_id = {SQLITE_APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
 """
 UNIT_COLUMNS = """
 CREATE TABLE IF NOT EXISTS unit_columns (dataset TEXT NOT NULL, name TEXT NOT NULL, at TEXT NOT NULL,
     PRIMARY KEY (dataset, name));
 """
-"""Created when first needed, so that files of every age go the same way."""
+"""Created when it is first needed, so that old and new files are treated in the same way."""
 
 Paid = tuple[str | None, Fraction]
-"""The part that was asked, None for all of a data set, and what that cost."""
+"""A part, or None for the whole data set, and the price of one charge to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one data set may spend, and what it has spent."""
+    """The budget of one data set and the charges to it."""
 
     name: str
     unit: str
@@ -66,44 +68,44 @@ class Account:
     delta: Fraction
     parts: tuple[str, ...]
     paid: tuple[tuple[str | None, Fraction, Fraction], ...]  # part, ε and δ of each charge
-    stated: tuple[tuple[str, str], ...] = ()  # further columns that name the unit, and when the owner said so
+    stated: tuple[tuple[str, str], ...] = ()  # further columns that identify the unit, and when the owner declared them
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
-        """Names of the column that says whose row it is: the unit's own, and those that the owner has added."""
-        return () if self.unit == ROW else (self.unit, *(column for column, _ in self.stated))
+        """Names of the columns that identify the unit: its own, and those that the owner has added."""
+        return () if self.unit == ROW_UNIT else (self.unit, *(column for column, _ in self.stated))
 
     def spent(self, part: str | None = None) -> tuple[Fraction, Fraction]:
-        """The ε and δ that a unit of this part, or of any, has lost at most."""
+        """Return the ε and δ spent on this part, or on the part with the largest sum."""
         return spent([(p, e) for p, e, _ in self.paid], part), spent([(p, d) for p, _, d in self.paid], part)
 
     def left(self, part: str | None = None) -> tuple[Fraction, Fraction]:
-        """The ε and δ that a release of this part, or of the whole, may still cost."""
+        """Return the ε and δ that remain for a release of this part, or of the whole data set."""
         epsilon, delta = self.spent(part)
         return self.epsilon - epsilon, self.delta - delta
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the history. Nothing in it depends on the data but the hashes of what was published."""
+    """One line of the history. Only the hashes of published files depend on the data."""
 
     number: int
     dataset: str
     part: str | None
     at: str
     what: str
-    unit: str | None  # whom it protects, in words, with the owner's statement if there is one; None: one row
+    unit: str | None  # protected unit in words, with the owner's statement if there is one; None for one row
     epsilon: Fraction
     delta: Fraction
-    rho: Fraction | None  # of Gaussian noise: what was charged is the ε and δ that it buys
+    rho: Fraction | None  # of Gaussian noise; the charge is the (ε, δ) that it implies
     method: str | None  # SHA-256 of its JSON
     state: str  # begun, failed, made, or not private
-    outputs: tuple[str, ...]  # SHA-256 of each file that it was saved to
+    outputs: tuple[str, ...]  # SHA-256 of each file that the result was saved to
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Of one charge. It never gives anything back: it notes what became of the work that was paid for."""
+    """The receipt of one charge. It records the outcome of the work. A charge is never refunded."""
 
     ledger: Ledger
     number: int
@@ -117,11 +119,11 @@ class Receipt:
         self.note("made" if kind is None else "failed")
 
     def note(self, state: str) -> None:
-        """What became of the work: said once."""
+        """Record the outcome of the work. Only the first call has an effect."""
         self._write("UPDATE charges SET state = ? WHERE id = ? AND state = 'begun'", (state, self.number))
 
     def saved(self, path: str | os.PathLike[str]) -> None:
-        """The result is in this file now."""
+        """Record the hash of the file that the result was saved to."""
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         self._write("INSERT INTO outputs VALUES (?, ?, ?)", (self.number, _now(), digest))
@@ -130,85 +132,94 @@ class Receipt:
         try:
             with self.ledger._open() as db:
                 db.execute(statement, values)
-        except LedgerError as error:  # the budget is spent and the work done: no reason to lose it
-            warnings.warn(f"The ledger could not note what was made: {error}", LedgerWarning, stacklevel=4)
+        except LedgerError as error:  # the budget is spent, so the result must not be lost
+            warnings.warn(f"The ledger could not record the outcome of the work: {error}", LedgerWarning, stacklevel=4)
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Budgets of data sets, and a history of what was spent, in one file that many processes may use at once.
+    """A file with the budgets of data sets and the history of charges. Many processes may use it at the same time.
 
     Guarantees:
 
-    - What the charges of a data set add up to never exceeds its budget, in ε and in δ, whoever charges when.
-    - A charge is on the disk before anything that it pays for is computed, and stays whatever happens then.
+    - The charges to a data set never exceed its budget, in ε and in δ, even if many processes charge at the same time.
+    - A charge is written to disk before the work that it pays for begins. It remains if this work fails.
 
     Parameters
     ----------
     path
-        The file. ``create`` makes it; everything else needs it.
+        The file. ``create`` makes it if it does not exist; all other methods need an existing file.
+
+    Examples
+    --------
+    >>> ledger = vm.Ledger("office.db")
+    >>> account = ledger.create("homes", epsilon=3)
+    >>> release = vm.release(points, domain, epsilon=0.5, ledger=ledger, dataset="homes")
+    >>> epsilon, delta = ledger.account("homes").left()
+    >>> epsilon
+    Fraction(5, 2)
+    >>> [(entry.what, entry.state) for entry in ledger.history("homes")]
+    [('release by best', 'made')]
     """
 
     path: str | os.PathLike[str]
 
-    def create(self, dataset: str, epsilon: object, delta: object = None, unit: str = ROW) -> Account:
-        """Open an account for a data set, once and for all.
+    def create(self, dataset: str, epsilon: object, delta: object = None, unit: str = ROW_UNIT) -> Account:
+        """Create the budget of a data set. It cannot be changed later.
 
         Parameters
         ----------
         dataset
-            What you call it: whatever speaks of the same rows belongs under the same name.
+            A name. All tables with the same rows belong to the same data set.
         epsilon, delta
-            All that may ever be spent on it. Without a ``delta``, releases must have a pure promise.
+            The total budget. Without a ``delta``, releases must have a pure guarantee.
         unit
-            Whom the budget protects: ``row``, or those who may have many rows, by the name of the column that says
-            whose row it is. Releases are then made with the same ``unit=``, and all others are refused.
+            The unit that the budget protects: ``row``, or the name of the column that identifies a person with many
+            rows. Releases must then have the same ``unit=``; all others are refused.
         """
         name, whom, total = _name(dataset, "data set"), _name(unit, "unit"), exact_epsilon(epsilon)
-        whom = ROW if whom.lower() in (ROW, "rows") else whom
+        whom = ROW_UNIT if whom.lower() in (ROW_UNIT, "rows") else whom
         chance = Fraction(0) if delta is None else exact_delta(delta)
         with self._open(create=True) as db:
             if name in _names(db):
-                raise BadInput(f"There is a data set {name!r} in {self.path} already: a budget is set once.")
+                raise BadInput(f"The data set {name!r} is in {self.path} already. A budget cannot be changed.")
             values = (name, str(total), str(chance), whom, _now())
             db.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?)", values)
             return _account(db, name)
 
     def split(self, dataset: str, into: Sequence[str]) -> Account:
-        """Declare parts that share no unit, so that what is spent on one is not spent on the others.
+        """Declare parts that share no unit, so that a charge to one part does not reduce the budget of the others.
 
-        Which part someone is in must be a matter of their own rows alone, and never change. A data set is split once.
+        The part of a unit must depend on its own rows alone, and must never change. A data set can be split only once.
         """
         names = tuple(_name(part, "part") for part in into)
         if len(set(names)) < len(names) or len(names) < 2:
             raise BadInput(
-                f"A data set is split into two or more parts with names of their own, got {', '.join(names)}."
+                f"A data set must be split into two or more parts with different names, got {', '.join(names)}."
             )
         with self._open() as db:
             account = _account(db, dataset)
             if account.parts:
                 raise BadInput(
-                    f"{account.name} is split into {', '.join(account.parts)} already, and parts of two splits may "
-                    f"share people: keep to these."
+                    f"{account.name} is split into {', '.join(account.parts)} already, and the parts of two splits may "
+                    f"share people. Use these parts."
                 )
             db.executemany("INSERT INTO parts VALUES (?, ?)", [(account.name, part) for part in names])
             return _account(db, account.name)
 
     def add_unit_column(self, dataset: str, column: str) -> Account:
-        """State that in some tables a column of another name says whose row it is.
+        """State that a column with another name identifies the same units in some tables.
 
-        It must tell the same units apart: one value per unit and one unit per value. A trip is less than a person,
-        and a household is not the same either (proofs/ledger_file.md). The statement is recorded, and stays.
+        The column must have one value per unit and one unit per value. Neither a trip nor a household is the same unit
+        as a person (proofs/ledger_file.md). The statement is recorded and cannot be withdrawn.
         """
         name = _name(column, "unit")
         with self._open() as db:
             account = _account(db, dataset)
-            if account.unit == ROW:
-                raise BadInput(f"The budget of {account.name} protects a row, which no column names: leave it so.")
-            if name.lower() in (ROW, "rows"):
-                raise BadInput(
-                    f"A column of rows is less than a {account.unit}: name the column that tells them apart."
-                )
+            if account.unit == ROW_UNIT:
+                raise BadInput(f"The budget of {account.name} protects a row and has no column to identify a unit.")
+            if name.lower() in (ROW_UNIT, "rows"):
+                raise BadInput(f"A row is not the same unit as a {account.unit}. Name the column that identifies it.")
             if name not in account.unit_columns:
                 db.execute(UNIT_COLUMNS)
                 db.execute("INSERT INTO unit_columns VALUES (?, ?, ?)", (account.name, name, _now()))
@@ -229,32 +240,34 @@ class Ledger:
         method: str | None = None,
         files: Iterable[str | os.PathLike[str]] = (),
     ) -> Receipt:
-        """Pay for a look at the data, before that. Used as a context, the receipt notes whether the work was done.
+        """Charge a data set for work that reads it. Call this before the work begins.
+
+        The receipt is a context manager that records whether the work succeeded.
 
         Parameters
         ----------
         dataset, part
-            Whose rows are looked at: all of a data set, or one of its parts.
+            The data set that is read, or one of its parts.
         epsilon, delta
             The price.
         what
-            What for, in words.
+            A description of the work.
         unit
-            Whom the work protects, if not one row: the unit of the data set, by the name of its column.
+            The unit that the work protects, if it is not one row: the unit of the data set, by the name of its column.
         one_row_per_unit
-            Your statement that each unit of the data set has at most one row in what is read, so that work without a
-            ``unit`` protects it. The history records it in words.
+            State that each unit of the data set has at most one row in the data that is read, so that work without a
+            ``unit`` protects it. The history records this statement.
         max_rows_per_unit, rho, method
-            For the history: how many rows of a unit are looked at, ρ of Gaussian noise, and a hash of the method.
+            For the history: the maximum number of rows per unit, the ρ of Gaussian noise, and a hash of the method.
         files
-            What is read. A warning is given if it has been read under another name.
+            The files that are read. A warning is issued if they have been read for another data set or part.
         """
         amount, chance = exact_epsilon(epsilon), Fraction(0) if delta is None else exact_delta(delta)
-        text = _text(what, "What a charge is for", LONGEST_TEXT)
+        text = _text(what, "The description of a charge", MAX_TEXT_CHARACTERS)
         part = None if part is None else _name(part, "part")
         unit = None if unit is None else _name(unit, "unit")
         must_need_the_statement(one_row_per_unit, unit)
-        traces = [(file, trace) for file in files for trace in _traces(file)]
+        identities = [(file, identity) for file in files for identity in _file_identities(file)]
         with self._open() as db:
             account = _account(db, dataset)
             if part is not None and part not in account.parts:
@@ -262,7 +275,7 @@ class Ledger:
                 raise BadInput(f"{account.name} has no part {part!r}. {known}")
             _must_protect_the_same(account, unit, one_row_per_unit)
             _must_fit(account, part, amount, chance)
-            found = _elsewhere(db, account.name, part, traces)
+            warning = _other_use(db, account.name, part, identities)
             whom = _protected(account, unit, max_rows_per_unit)
             values = (account.name, part, _now(), text, whom, str(amount), str(chance))
             number = db.execute(
@@ -270,22 +283,22 @@ class Ledger:
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'begun')",
                 (*values, None if rho is None else str(rho), method),
             ).lastrowid
-        if found is not None:
-            warnings.warn(found, LedgerWarning, stacklevel=3)
+        if warning is not None:
+            warnings.warn(warning, LedgerWarning, stacklevel=3)
         return Receipt(self, int(number or 0))
 
     def accounts(self) -> tuple[Account, ...]:
-        """All data sets."""
+        """Return the accounts of all data sets."""
         with self._open(write=False) as db:
             return tuple(_account(db, name) for name in _names(db))
 
     def account(self, dataset: str) -> Account:
-        """One data set."""
+        """Return the account of one data set."""
         with self._open(write=False) as db:
             return _account(db, dataset)
 
     def history(self, dataset: str | None = None) -> tuple[Entry, ...]:
-        """What was spent, the oldest first: on one data set, or on all."""
+        """Return the charges to one data set, or to all, oldest first."""
         with self._open(write=False) as db:
             name = None if dataset is None else _account(db, dataset).name
             outputs: dict[int, tuple[str, ...]] = {}
@@ -294,17 +307,17 @@ class Ledger:
             rows = db.execute(
                 "SELECT id, dataset, part, at, what, unit, epsilon, delta, rho, method, state FROM charges ORDER BY id"
             ).fetchall()
-            found = []
+            entries = []
             for number, which, part, at, what, unit, epsilon, delta, rho, method, state in rows:
                 if name in (None, which):
                     amounts = _amount(epsilon), _amount(delta), None if rho is None else _amount(rho)
                     made = method, state, outputs.get(number, ())
-                    found.append(Entry(number, which, part, at, what, unit, *amounts, *made))
-            return tuple(found)
+                    entries.append(Entry(number, which, part, at, what, unit, *amounts, *made))
+            return tuple(entries)
 
     @contextmanager
     def _open(self, *, create: bool = False, write: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it, or nothing. Who writes waits until nobody else does, and then reads."""
+        """Open a transaction. A writer waits for other writers before it reads. An error rolls everything back."""
         place = _place(self.path, create)
         with _CREATION:
             if create and not place.exists():
@@ -326,129 +339,141 @@ class Ledger:
         except (ValueError, TypeError, ArithmeticError) as error:
             if isinstance(error, BadInput):
                 raise
-            raise LedgerError(f"The ledger {self.path} holds what no veilmap wrote: {RESTORE}.") from None
+            raise LedgerError(
+                f"The ledger {self.path} contains values that veilmap does not write. {RESTORE_HINT}."
+            ) from None
 
 
 def spent(paid: Iterable[Paid], part: str | None = None) -> Fraction:
-    """What one unit has lost at most, by sequential composition: it is in one part, and in the whole.
+    """Return what was spent on a unit of ``part``, or of the part with the largest sum, by sequential composition.
 
-    Of ``part``, or of whichever part was asked most.
+    A unit is in one part and in the whole data set, so charges to both add up.
     """
     whole, parts = Fraction(0), {part: Fraction(0)}
-    for asked, amount in paid:
-        if asked is None:
+    for charged_part, amount in paid:
+        if charged_part is None:
             whole += amount
         else:
-            parts[asked] = parts.get(asked, Fraction(0)) + amount
+            parts[charged_part] = parts.get(charged_part, Fraction(0)) + amount
     return whole + (max(parts.values()) if part is None else parts[part])
 
 
 def _must_fit(account: Account, part: str | None, epsilon: Fraction, delta: Fraction) -> None:
+    """Refuse a charge that exceeds the remaining budget."""
     where = account.name if part is None else f"Part {part} of {account.name}"
-    ways = ("ask for less, or answer from the releases that there are", "ask for less, or take a method without one")
-    wanted, left = (epsilon, delta), account.left(part)
-    for name, price, rest, way in zip(("epsilon", "delta"), wanted, left, ways, strict=True):
+    hints = ("Spend less, or use the existing releases", "Spend less, or choose a method without a delta")
+    prices, left = (epsilon, delta), account.left(part)
+    for name, price, rest, hint in zip(("epsilon", "delta"), prices, left, hints, strict=True):
         if price > rest:
-            raise BudgetSpent(f"{where} has {name}={exact_text(rest)} left, and this costs {exact_text(price)}: {way}.")
+            raise BudgetSpent(
+                f"{where} has {name}={exact_text(rest)} left, and this costs {exact_text(price)}. {hint}."
+            )
 
 
 def exact_text(amount: Fraction) -> str:
-    """A decimal number where that is exact, or a fraction."""
+    """Return an amount as a decimal number if that is exact, else as a fraction."""
     short = f"{float(amount):.12g}"
     return short if Fraction(short) == amount else fraction_text(amount)
 
 
 def fraction_text(amount: Fraction) -> str:
-    """A fraction; rounded where it has more digits than anyone, and Python, would print."""
-    return str(amount) if amount.denominator < LONGEST_FRACTION else f"about {float(amount):.12g}"
+    """Return an amount as a fraction, rounded if it has more digits than Python prints."""
+    return str(amount) if amount.denominator < MAX_PRINTED_DENOMINATOR else f"about {float(amount):.12g}"
 
 
 def must_need_the_statement(one_row_per_unit: bool, unit: object) -> None:
-    """Refuse a statement of one row per unit for work that protects units however many rows they have."""
+    """Refuse a statement of one row per unit for work that has a unit, which needs no such statement."""
     if type(one_row_per_unit) is not bool:
-        raise BadInput(f"one_row_per_unit is True or False, a statement of the owner's; got {one_row_per_unit!r}.")
+        raise BadInput(f"one_row_per_unit, a statement by the owner, must be True or False, got {one_row_per_unit!r}.")
     if one_row_per_unit and unit is not None:
         raise BadInput(
-            "one_row_per_unit=True (--one-row-per-unit) is for work without a unit, and this has one: "
-            "leave one of the two out."
+            "one_row_per_unit=True (--one-row-per-unit) is for work without a unit, and this work has one. "
+            "Leave one of the two out."
         )
 
 
 def _must_protect_the_same(account: Account, unit: str | None, one_row_per_unit: bool) -> None:
-    """Refuse work for another unit than the account's: such promises do not add up, see the proof."""
+    """Refuse work for another unit than the account's: such guarantees do not add up (see the proof)."""
     budget = f"The budget of {account.name} protects a {account.unit}"
-    if account.unit == ROW:
+    if account.unit == ROW_UNIT:
         if unit is not None:
             raise BadInput(
-                f"{budget}, and with a unit a release protects a {unit}: leave the unit out, or create a data set "
+                f"{budget}, and a release with this unit protects a {unit}. Leave the unit out, or create a data set "
                 f"for it with unit={unit!r} (--unit {unit})."
             )
         if one_row_per_unit:
-            raise BadInput(f"{budget} whoever has it: leave one_row_per_unit (--one-row-per-unit) out.")
+            raise BadInput(f"{budget}, so one_row_per_unit (--one-row-per-unit) has no effect. Leave it out.")
         return
     names = " or ".join(account.unit_columns)
     if unit is None and not one_row_per_unit:
         raise BadInput(
-            f"{budget}, and without a unit one row is protected: give the column {names} with unit= (--unit), or, "
-            f"only if each {account.unit} has at most one row, state so with one_row_per_unit=True "
+            f"{budget}, and a release without a unit protects one row. Give the column {names} with unit= (--unit). "
+            f"Only if each {account.unit} has at most one row, state this with one_row_per_unit=True "
             f"(--one-row-per-unit)."
         )
     if unit is not None and unit not in account.unit_columns:
         raise BadInput(
-            f"{budget}, and this protects a {unit}: give the column {names}, or, only if {unit!r} has one value per "
-            f"{account.unit} and one {account.unit} per value, state so with 'veilmap ledger add-unit-column'."
+            f"{budget}, and this protects a {unit}. Give the column {names}. Only if {unit!r} has one value per "
+            f"{account.unit} and one {account.unit} per value, state this with 'veilmap ledger add-unit-column'."
         )
 
 
-def _protected(account: Account, unit: str | None, most: int | None) -> str | None:
-    """Return whom a charge protects, in the words of the history: None for a row of a budget of rows."""
-    if most is not None and (unit is None or type(most) is not int or most < 1):
-        raise BadInput(f"max_rows_per_unit must be a whole number and needs a unit, got {most!r:.100}.")
+def _protected(account: Account, unit: str | None, max_rows: int | None) -> str | None:
+    """Return the unit that a charge protects, as the history records it: None for a budget of rows."""
+    if max_rows is not None and (unit is None or not is_whole_number(max_rows, 1)):
+        raise BadInput(f"max_rows_per_unit must be a whole number and needs a unit, got {max_rows!r:.100}.")
     if unit is not None:
-        return protected_unit(unit, most)
-    return None if account.unit == ROW else f"one row (the owner states: each {account.unit} has at most one row)"
+        return protected_unit(unit, max_rows)
+    return None if account.unit == ROW_UNIT else f"one row (the owner states: each {account.unit} has at most one row)"
 
 
-def protected_unit(unit: str, most: int | None) -> str:
-    """Return whom work with a unit protects, in words."""
-    return f"one {unit}" if most is None else f"one {unit} ({most} rows at most)"
+def protected_unit(unit: str, max_rows: int | None) -> str:
+    """Return the unit that work with a unit protects, in words."""
+    return f"one {unit}" if max_rows is None else f"one {unit} ({max_rows} rows at most)"
 
 
-def _traces(file: str | os.PathLike[str]) -> tuple[str, ...]:
-    """What a file is known by: its place; and device, inode and time, if it moves. Nothing of its content."""
+def _file_identities(file: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return two identities of a file: its path, and its device, inode and time, which survive a move."""
     try:
-        place, about = Path(file).resolve(), os.stat(file)
+        path, status = Path(file).resolve(), os.stat(file)
     except (OSError, ValueError, RuntimeError):
         return ()
-    return f"place:{place}", f"file:{about.st_dev}:{about.st_ino}:{about.st_mtime_ns}"
+    return f"place:{path}", f"file:{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}"
 
 
-def _elsewhere(
-    db: sqlite3.Connection, dataset: str, part: str | None, traces: Iterable[tuple[str | os.PathLike[str], str]]
+def _other_use(
+    db: sqlite3.Connection, dataset: str, part: str | None, identities: Iterable[tuple[str | os.PathLike[str], str]]
 ) -> str | None:
-    """Note which files are read, in hashes that only this ledger can make, and say if one had another name before."""
-    salt, found = db.execute("SELECT salt FROM salts").fetchone()[0], None
-    for file, trace in traces:
-        mark = hmac.digest(salt, trace.encode("utf-8", "surrogateescape"), "sha256")
-        seen = db.execute("SELECT dataset, part FROM marks WHERE mark = ?", (mark,)).fetchall()
-        if (dataset, part) not in seen:
+    """Record which files are read, as salted hashes, and return a warning if one was read under another name."""
+    salt, warning = db.execute("SELECT salt FROM salts").fetchone()[0], None
+    for file, identity in identities:
+        mark = hmac.digest(salt, identity.encode("utf-8", "surrogateescape"), "sha256")
+        earlier = db.execute("SELECT dataset, part FROM marks WHERE mark = ?", (mark,)).fetchall()
+        if (dataset, part) not in earlier:
             db.execute("INSERT INTO marks VALUES (?, ?, ?)", (mark, dataset, part))
-        for other, piece in seen:
+        for other, other_part in earlier:
             if other != dataset:
-                found = f"{file} was read for {other!r} before: what is spent on {dataset!r} adds to that."
-            elif part is not None and piece not in (None, part):
-                found = f"{file} was read for part {piece!r} before, and now for {part!r}: parts must share nobody."
-    return found
+                warning = f"{file} was read for {other!r} before. Charges to {dataset!r} and {other!r} add up."
+            elif part is not None and other_part not in (None, part):
+                warning = (
+                    f"{file} was read for part {other_part!r} before, now for {part!r}. Parts must not share people."
+                )
+    return warning
 
 
 def _account(db: sqlite3.Connection, dataset: str) -> Account:
+    """Read the account of a data set."""
     name = _name(dataset, "data set")
     row = db.execute("SELECT unit, created, epsilon, delta FROM datasets WHERE name = ?", (name,)).fetchone()
     if row is None:
-        known = near_misses(name, _names(db)) if _names(db) else "There is none yet: 'veilmap ledger create' makes one."
+        known = (
+            near_misses(name, _names(db))
+            if _names(db)
+            else "It has no data sets yet: 'veilmap ledger create' makes one."
+        )
         raise BadInput(f"The ledger has no data set {name!r}. {known}")
     parts = tuple(part for (part,) in db.execute("SELECT name FROM parts WHERE dataset = ? ORDER BY rowid", (name,)))
-    # all charges are read, so that no index can hide one
+    # all charges are read without an index, because a damaged index could hide some
     charges = db.execute("SELECT dataset, part, epsilon, delta FROM charges NOT INDEXED ORDER BY id").fetchall()
     paid = tuple((part, _amount(e), _amount(d)) for which, part, e, d in charges if which == name)
     stated: list[tuple[str, str]] = []
@@ -469,17 +494,20 @@ def _amount(text: str) -> Fraction:
 
 
 def _name(text: object, what: str) -> str:
-    name = _text(text, f"The name of a {what}", LONGEST_NAME)
+    name = _text(text, f"The name of a {what}", MAX_NAME_CHARACTERS)
     if "," in name:
-        raise BadInput(f"The name of a {what} has no comma, got {name!r}.")
+        raise BadInput(f"The name of a {what} must not contain a comma, got {name!r}.")
     return name
 
 
-def _text(text: object, what: str, longest: int) -> str:
-    name = unicodedata.normalize("NFC", text) if isinstance(text, str) else ""
-    if not (0 < len(name) <= longest and name.isprintable() and name == name.strip()):
-        raise BadInput(f"{what} is 1 to {longest} letters on one line, without spaces around them; got {text!r:.100}.")
-    return name
+def _text(text: object, what: str, max_characters: int) -> str:
+    normal = unicodedata.normalize("NFC", text) if isinstance(text, str) else ""
+    if not (0 < len(normal) <= max_characters and normal.isprintable() and normal == normal.strip()):
+        raise BadInput(
+            f"{what} must have 1 to {max_characters} printable characters on one line, without spaces around them, got "
+            f"{text!r:.100}."
+        )
+    return normal
 
 
 def _now() -> str:
@@ -488,7 +516,7 @@ def _now() -> str:
 
 # --- the file -----------------------------------------------------------------------------------------------------
 
-RESTORE = "restore it from a copy, and charge by hand what was spent since"
+RESTORE_HINT = "Restore it from a backup, and charge by hand what was spent since"
 
 
 def _place(path: str | os.PathLike[str], create: bool) -> Path:
@@ -496,48 +524,53 @@ def _place(path: str | os.PathLike[str], create: bool) -> Path:
         place = Path(path).resolve()
         there, regular, folder = place.exists(), place.is_file(), place.parent.is_dir()
     except (TypeError, ValueError, OSError, RuntimeError):
-        raise BadInput(f"A ledger is the path of a file, got {path!r:.100}.") from None
+        raise BadInput(f"A ledger must be the path of a file, got {path!r:.100}.") from None
     if there and not regular:
-        raise LedgerError(f"A ledger is a file, and {path} is {'a folder' if place.is_dir() else 'none'}.")
+        raise LedgerError(
+            f"A ledger must be a regular file, and {path} is {'a folder' if place.is_dir() else 'not one'}."
+        )
     if not there and not create:
-        raise LedgerError(f"There is no ledger {path}: 'veilmap ledger create NAME --epsilon E' makes one.")
+        raise LedgerError(f"The ledger {path} does not exist. 'veilmap ledger create NAME --epsilon E' makes one.")
     if not folder:
-        raise LedgerError(f"The folder of the ledger {path} does not exist: make it first.")
+        raise LedgerError(f"The folder of the ledger {path} does not exist. Create it first.")
     return place
 
 
 _CREATION = threading.Lock()
-"""Held by every thread for a moment before it opens a file, and while one is created: closing a file drops all locks
-that SQLite has on it in this process, so nobody may have one yet."""
+"""Held by each thread for a moment before it opens a file, and while a file is created: closing a file releases all
+locks that SQLite has on it in this process, so no thread may hold one yet."""
 
 
 def _create_private(place: Path, path: object) -> None:
-    """Create an empty file that only its owner can read; its journal gets the same mode from SQLite."""
+    """Create an empty file that only its owner can read. SQLite gives its journal the same mode."""
     try:
         os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
-        return  # another process was faster
+        return  # another process has created it
     except OSError:
-        raise LedgerError(f"The ledger {path} cannot be created here: its folder must be yours to write.") from None
+        raise LedgerError(f"The ledger {path} cannot be created: you need write access to its folder.") from None
 
 
 def _must_be_a_ledger(db: sqlite3.Connection, path: object, create: bool) -> None:
+    """Check the format of an existing file, or create the tables in a new one."""
     kind, version = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
     if create and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] and not kind and not version:
         for statement in filter(str.strip, _statements()):
             db.execute(statement)
         db.execute("INSERT INTO salts VALUES (?)", (secrets.token_bytes(32),))
         return
-    if kind != APPLICATION:
-        raise LedgerError(f"{path} is a SQLite file, but no ledger: give another.")
-    if version > VERSION:
-        raise LedgerError(f"The ledger {path} was written by a later veilmap: pip install --upgrade veilmap.")
+    if kind != SQLITE_APPLICATION_ID:
+        raise LedgerError(f"{path} is a SQLite file but not a ledger. Give another file.")
+    if version > SCHEMA_VERSION:
+        raise LedgerError(
+            f"The ledger {path} was written by a later version of veilmap: pip install --upgrade veilmap."
+        )
     if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-        raise LedgerError(f"The ledger {path} is damaged: {RESTORE}.")
+        raise LedgerError(f"The ledger {path} is damaged. {RESTORE_HINT}.")
 
 
 def _statements() -> Iterator[str]:
-    """One by one: executescript would end the transaction."""
+    """Yield the statements of the schema one by one: ``executescript`` would end the transaction."""
     statement = ""
     for line in SCHEMA.splitlines():
         statement += line + "\n"
@@ -547,13 +580,14 @@ def _statements() -> Iterator[str]:
 
 
 def _why(error: sqlite3.Error) -> str:
+    """Return the end of a sentence about an error of SQLite."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return f"was in use by others for {SECONDS_TO_WAIT} seconds: try again; nothing was charged"
+        return f"was in use by other processes for {SECONDS_TO_WAIT} seconds. Nothing was charged. Try again"
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
-        return "cannot be opened and written here: it and its folder must be yours to write"
+        return "cannot be opened for writing: you need write access to it and to its folder"
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return "cannot be written, since the disk is full or fails: make room and try again"
+        return "cannot be written because the disk is full or has failed. Free some space and try again"
     if name.startswith("SQLITE_NOTADB"):
-        return "is no ledger, not even a SQLite file: give another"
-    return f"is damaged: {RESTORE}"
+        return "is not a SQLite file. Give the path of a ledger"
+    return f"is damaged. {RESTORE_HINT}"

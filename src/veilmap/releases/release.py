@@ -189,8 +189,8 @@ class Release:
     ) -> None:
         """Write the release for other programs, in the format of the file name's extension.
 
-        ``.gpkg``, ``.fgb`` and ``.geojson`` contain the leaves as polygons, ``.csv`` contains them as rows, and ``.tif``
-        is a raster. The file states the privacy guarantee.
+        ``.gpkg``, ``.fgb`` and ``.geojson`` contain the leaves as polygons, ``.csv`` contains them as rows, and
+        ``.tif`` is a raster. The file states the privacy guarantee.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Release:
     def header(self) -> dict[str, Any]:
         """Return the metadata of the file: domain, method, privacy, provenance and tree."""
         return {
-            "format": release_file.FORMAT,
+            "format": release_file.FORMAT_VERSION,
             "domain": self.domain.to_json(),
             "method": dict(self.method),
             "privacy": self.privacy.to_json(),

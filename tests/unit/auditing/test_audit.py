@@ -85,7 +85,7 @@ def test_noise_that_is_too_small_is_seen_twice(monkeypatch: pytest.MonkeyPatch) 
 
 def test_noise_that_was_hardly_drawn_is_not_said_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "% of all draws" in audited("quad-baseline", 2, releases=400).checks[0].found
-    monkeypatch.setattr(output_checks, "FEW_DRAWS", 10**6)
+    monkeypatch.setattr(output_checks, "MIN_DRAWS_PER_SCALE", 10**6)
     assert "not tested" in audited("quad-baseline", 2, releases=400).checks[0].found
 
 

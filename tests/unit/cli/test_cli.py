@@ -126,7 +126,7 @@ def test_info_says_nothing_of_slopes_and_whole_numbers_where_there_are_none(run,
 def test_a_plan_of_the_default_needs_a_guess_of_the_rows(run):
     status, out, err = run("plan", "--epsilon", "1", "--domain", DOMAIN)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "give a guess of it" in err
+    assert "Give the expected number" in err
     _, out, _ = run("plan", "--epsilon", "1", "--domain", DOMAIN, "--rows", "4000", "--format", "json")
     assert json.loads(out)["method"]["name"] == "best"
 

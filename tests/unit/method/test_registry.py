@@ -433,7 +433,7 @@ def test_every_method_can_be_planned(name: str, axes: int, noise: str | None) ->
 def test_a_method_of_unknown_size_is_planned_for_a_guess_of_the_rows() -> None:
     for name, method in METHODS.items():
         if method.structure.nodes(2) is None and not hasattr(method.structure, "settled"):
-            with pytest.raises(BadInput, match="give a guess of it"):
+            with pytest.raises(BadInput, match="Give the expected number"):
                 plan(space(2), EPSILON, name)
 
 

@@ -17,7 +17,7 @@ from veilmap.method.method import Method
 from veilmap.method.registry import METHODS
 from veilmap.planning import planner as planning
 from veilmap.planning import rehearsal
-from veilmap.planning.planner import ROUND_EPSILONS, SIDES, plan, plan_within
+from veilmap.planning.planner import BOX_SIDES, ROUND_EPSILONS, plan, plan_within
 from veilmap.plot.density import density_image
 from veilmap.testing import fixed_entropy
 from veilmap.vault import LaplaceNoise
@@ -87,7 +87,7 @@ def test_a_plan_without_a_height_takes_a_guess_of_the_rows():
     noise = noise_alone(release, box)[0]
     assert plan(SQUARE, 1, "quad-opt", height=release.height).stderr(box)[0] == pytest.approx(noise, rel=0.03)
     assert noise < made.stderr(box)[0] < 1.2 * noise  # cells that the box cuts add to it
-    with pytest.raises(BadInput, match="give a guess of it, or a height if the method has one"):
+    with pytest.raises(BadInput, match="Give the expected number, or a height if the method has one"):
         plan(SQUARE, 1, "quad-opt")
     with pytest.raises(BadInput, match=r"whole number from 0 to .*, got -5"):
         plan(SQUARE, 1, "quad-opt", rows=-5)
@@ -95,7 +95,7 @@ def test_a_plan_without_a_height_takes_a_guess_of_the_rows():
 
 def test_predictions_are_for_boxes_of_several_sizes():
     predictions = plan(SQUARE, 1, "quad-opt", height=6).predictions()
-    assert [p.side for p in predictions] == list(SIDES)
+    assert [p.side for p in predictions] == list(BOX_SIDES)
     assert all(1.9 * p.stderr < p.margin < 2.3 * p.stderr + 1 for p in predictions)
     half = plan(SQUARE, "0.5", "quad-opt", height=6).predictions()
     assert [h.stderr / p.stderr for h, p in zip(half, predictions, strict=True)] == pytest.approx([2] * 5, rel=0.02)
@@ -104,7 +104,7 @@ def test_predictions_are_for_boxes_of_several_sizes():
 @pytest.mark.parametrize("method", ["uniform-grid", "adaptive-grid", "privtree"])
 @pytest.mark.parametrize("noise", [{}, {"noise": "discrete-gaussian", "delta": 1e-6}], ids=["laplace", "gaussian"])
 def test_a_plan_of_a_tree_of_unknown_size_takes_a_guess_of_the_rows(method, noise):
-    with pytest.raises(BadInput, match="give a guess of it, or a height if the method has one"):
+    with pytest.raises(BadInput, match="Give the expected number, or a height if the method has one"):
         plan(SQUARE, 1, method, **noise)
     few, many = (plan(SQUARE, 1, method, rows=rows, **noise) for rows in (10**4, 10**6))
     assert few.nodes < many.nodes
@@ -229,7 +229,7 @@ def test_the_smallest_epsilon_is_found_though_margins_rise_and_fall():
     with pytest.raises(BadInput, match="No epsilon is enough") as refusal:
         plan_within(SQUARE, 0.99 * margins.min(), 0.1, rows=1000)
     nearest = float(ROUND_EPSILONS[int(np.argmin(margins))])
-    assert f"of those tried, {nearest:g} comes nearest, with ±{margins.min():.3g}." in str(refusal.value)
+    assert f"Of those tried, {nearest:g} comes closest, with ±{margins.min():.3g}." in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,9 @@ def test_options_go_through_to_the_plan():
 
 def test_bounds_that_are_too_wide_or_too_narrow():
     assert plan_within(SQUARE, 10**9, 0.1, "best", rows=1000).epsilon == Fraction(1, 10**6)
-    sentence = r"No epsilon is enough for ±2 on boxes of 10 % of each axis: of those tried, \d+ comes nearest, with ±\d"
+    sentence = (
+        r"No epsilon is enough for ±2 on boxes of 10 % of each axis\. Of those tried, \d+ comes closest, with ±\d"
+    )
     with pytest.raises(BadInput, match=sentence):
         plan_within(SQUARE, 2, 0.1, "quad-opt", height=3, rows=10**6)
 
@@ -275,16 +277,16 @@ def test_bounds_that_are_too_wide_or_too_narrow():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"within": 0}, "within is a number of rows above 0, got 0"),
+        ({"within": 0}, "within must be a number of rows above 0, got 0"),
         ({"within": float("nan")}, "got nan"),
         ({"within": float("inf")}, "got inf"),
         ({"within": "5"}, "got '5'"),
         ({"within": True}, "got True"),
-        ({"side": 0.0}, r"side is a part of each axis, above 0 and up to 1, got 0\.0"),
+        ({"side": 0.0}, r"side must be a fraction of each axis, above 0 and up to 1, got 0\.0"),
         ({"side": 1.5}, r"got 1\.5"),
         ({"side": None}, "got None"),
         ({"method": "bets"}, "Did you mean 'best'"),
-        ({"rows": None}, "give a guess of it, or a height"),
+        ({"rows": None}, "Give the expected number, or a height"),
         ({"delta": 1e-6}, "is pure: leave delta out"),
     ],
     ids=str,
@@ -340,7 +342,7 @@ def test_the_command_says_what_its_figures_cover(run):
         (("--side", "0.1"), "Give either"),
         (("--epsilon", "1", "--side", "0.1"), "Give either"),
         (("--epsilon", "1", "--within", "3", "--side", "0.1"), "Give either"),
-        (("--within", "0", "--side", "0.1"), "within is a number of rows above 0, got 0.0."),
+        (("--within", "0", "--side", "0.1"), "within must be a number of rows above 0, got 0.0."),
         (("--within", "nan", "--side", "0.1"), "got nan."),
         (("--within", "5", "--side", "2"), "up to 1, got 2.0."),
         (("--within", "five", "--side", "2"), "Invalid value for '--within'"),

@@ -109,7 +109,7 @@ def with_path_of(release: vm.Release, times: float) -> vm.Release:
 def test_one_count_that_costs_a_hundredth_too_much_is_refused(make: Make, tmp_path: Path) -> None:
     release = make()
     with_path_of(release, 1.01).save(tmp_path / "more.parquet")
-    with pytest.raises(Damaged, match=r"cannot be as private as it says: a path costs (epsilon|rho) \d.* original\.$"):
+    with pytest.raises(Damaged, match=r"is less private than it states: a path costs (epsilon|rho) \d.* original\.$"):
         vm.load(tmp_path / "more.parquet")
     with_path_of(release, 0.99).save(tmp_path / "less.parquet")
     assert vm.load(tmp_path / "less.parquet").path_costs().agrees
@@ -126,7 +126,7 @@ def test_a_private_file_with_counts_without_noise_is_refused(
     variance[slice(None) if where == "everywhere" else -1] = zero
     exact = replace(release, estimates=replace(release.estimates, noise_variance=variance))
     exact.save(tmp_path / "r.parquet")
-    with pytest.raises(Damaged, match=r"cannot be as private as it says: .* has counts without noise"):
+    with pytest.raises(Damaged, match=r"is less private than it states: .* has counts without noise"):
         vm.load(tmp_path / "r.parquet")
     replace(exact, privacy=replace(exact.privacy, private=False)).save(tmp_path / "r.parquet")
     assert not vm.load(tmp_path / "r.parquet").privacy.private  # what says so itself is read
@@ -142,8 +142,8 @@ def test_a_count_that_was_not_paid_for_is_refused_before_columns_are_read(
     noise[-1] = variance
     replace(release, estimates=replace(release.estimates, noise_variance=noise)).save(tmp_path / "r.parquet")
     monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("It is read."))
-    monkeypatch.setattr("veilmap.releases.release_file.ROWS_A_BATCH", 10)
-    with pytest.raises(Damaged, match=r"cannot be as private as it says: a path (has|costs)"):
+    monkeypatch.setattr("veilmap.releases.release_file.ROWS_PER_BATCH", 10)
+    with pytest.raises(Damaged, match=r"is less private than it states: a path (has|costs)"):
         vm.load(tmp_path / "r.parquet")
 
 
@@ -170,7 +170,7 @@ def test_a_private_file_with_estimates_that_nothing_was_counted_for_is_refused(
     forged = uncounted(release, {"everywhere": slice(None), "one path": path, "one leaf": path[0]}[where])
     forged.save(tmp_path / "r.parquet")
     assert not forged.path_costs().agrees
-    with pytest.raises(Damaged, match="cannot be as private as it says: a path has counts without noise"):
+    with pytest.raises(Damaged, match="is less private than it states: a path has counts without noise"):
         vm.load(tmp_path / "r.parquet")
     replace(forged, privacy=replace(release.privacy, private=False)).save(tmp_path / "r.parquet")
     assert not vm.load(tmp_path / "r.parquet").privacy.private
@@ -197,7 +197,7 @@ def test_releases_that_count_some_levels_only_are_read(
         precise = np.array([count_variance(release, 1.01 * float(costs.charged))])
         forged = replace(release.estimates, subtree_variance=precise)
         replace(release, estimates=forged).save(tmp_path / "r.parquet")
-        with pytest.raises(Damaged, match=r"a path costs .* by the noise of its counts"):
+        with pytest.raises(Damaged, match=r"a path costs .* according to the noise of its counts"):
             vm.load(tmp_path / "r.parquet")
 
 
@@ -324,7 +324,7 @@ def test_info_refuses_a_file_that_costs_more_than_it_states(run) -> None:  # typ
     for words in (("--check",), ()):
         status, out, err = run("info", "r.parquet", *words)
         assert (status, out, err.count("\n")) == (2, "", 1)
-        assert "a path costs epsilon 1.01 by the noise of its counts, and 1 was charged" in err
+        assert "a path costs epsilon 1.01 according to the noise of its counts, but 1 was charged" in err
 
 
 def test_leaves_without_cells_cost_nothing(tmp_path):
