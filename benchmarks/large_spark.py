@@ -18,24 +18,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from tests.spark.cluster import loopback, why_not
 
 import veilmap as vm
-from benchmarks.cluster import loopback, why_not
-from benchmarks.large import DOMAIN, HEIGHT, METHODS, write_rows
+from benchmarks.large import METHODS, TREE_HEIGHT, UNIT_SQUARE, write_rows
 from veilmap.testing import fixed_entropy
 
 T = TypeVar("T")
-MANY = 50_000_000  # rows: one run of each is enough
+SINGLE_RUN_ROWS = 50_000_000  # rows: one run of each is enough
 
 
 def made(points: object, **how: Any) -> pa.Table:
     with fixed_entropy(1):
-        return vm.release(points, DOMAIN, 1.0, **how).nodes
+        return vm.release(points, UNIT_SQUARE, 1.0, **how).nodes
 
 
 def cells(frame: Any) -> int:
     """What anyone would write to count the same cells: rows, by cell, to the driver."""
-    side = 2**HEIGHT
+    side = 2**TREE_HEIGHT
     cell = f"cast(floor(least(x * {side}, {side - 1})) * {side} + floor(least(y * {side}, {side - 1})) as bigint) cell"
     inside = frame.where("x between 0 and 1 and y between 0 and 1").selectExpr(cell)
     return inside.groupBy("cell").count().toArrow().num_rows
@@ -76,7 +76,7 @@ def measure(paths: list[str], workers: int, here: dict[str, pa.Table], runs: int
 
 def main(rows: int, folder: Path) -> None:
     paths = write_rows(rows, folder)
-    runs = 2 if rows < MANY else 1
+    runs = 2 if rows < SINGLE_RUN_ROWS else 1
     local = {name: timed(lambda how=how: made(paths, **how), runs) for name, how in METHODS.items()}
     here = {name: found for name, (_, found) in local.items()}
     two, one = (measure(paths, workers, here, runs) for workers in (2, 1))

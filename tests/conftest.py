@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from benchmarks.cluster import Cluster, loopback, why_not
 from hypothesis import HealthCheck, settings
+
+from tests.spark.cluster import Cluster, loopback, why_not
 
 # numba compiles inside the first example, so time says nothing about a test. The same examples are tried
 # every time, so that a run never fails by chance; HYPOTHESIS_PROFILE=explore looks further.

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.cluster import Cluster
 
 import veilmap as vm
 from tests.privacy.test_readers import HOSTILE, PEOPLE, as_table, assert_one_unit_apart, units_of
+from tests.spark.cluster import Cluster
 from veilmap.cli import _spark as cli_spark
 from veilmap.cli import main
 from veilmap.engines import open_points

@@ -1,4 +1,4 @@
-"""A real Spark cluster on this machine: a master and workers, each a process of its own, on loopback."""
+"""A Spark cluster on this machine for tests and benchmarks: a master and workers as separate processes on loopback."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HOST = "127.0.0.1"
-SECONDS_TO_START = 120
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LOOPBACK_HOST = "127.0.0.1"
+START_TIMEOUT_SECONDS = 120
+FAST_START_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def why_not() -> str | None:
-    """Why there can be no cluster here; None if there can."""
+    """Return the reason why a cluster cannot run on this machine, or None if it can."""
     try:
-        import pyspark  # noqa: F401 - only whether it is there
+        import pyspark  # noqa: F401 - checks whether it is installed
     except ImportError:
         return "pyspark is not installed"
     home = os.environ.get("JAVA_HOME")
@@ -36,7 +36,7 @@ def why_not() -> str | None:
 
 @dataclass
 class Cluster:
-    """Who runs, and where."""
+    """A running cluster: the address of its master, its folder and its worker processes."""
 
     master: str
     folder: Path
@@ -44,29 +44,29 @@ class Cluster:
 
     @contextmanager
     def session(self, cores: int = 2) -> Iterator[Any]:
-        """A driver in this process, one at a time, and executors of one core each."""
+        """Open a Spark session with its driver in this process and executors of one core each. One at a time."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
-        plain = {
-            "spark.driver.host": HOST,
-            "spark.driver.bindAddress": HOST,
+        options = {
+            "spark.driver.host": LOOPBACK_HOST,
+            "spark.driver.bindAddress": LOOPBACK_HOST,
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": QUICK_START,
+            "spark.driver.extraJavaOptions": FAST_START_JAVA_OPTIONS,
             "spark.executor.memory": "1g",
             "spark.executor.cores": "1",
             "spark.cores.max": str(cores),
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # all executors, before anything begins
-            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS_TO_START}s",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # wait for all executors before any task starts
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{START_TIMEOUT_SECONDS}s",
             "spark.sql.shuffle.partitions": "4",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
         }
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_LOCAL_IP", HOST)
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK_HOST)
         build = SparkSession.builder.master(self.master).appName("veilmap on loopback")
-        for name, value in plain.items():
+        for name, value in options.items():
             build = build.config(name, value)
         session = build.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
@@ -74,14 +74,15 @@ class Cluster:
             yield session
         finally:
             session.stop()
-            if gateway := SparkContext._gateway:  # its sockets, and the driver's Java with it
+            if gateway := SparkContext._gateway:  # close its sockets and the driver's Java process
                 gateway.shutdown()
                 gateway.proc.stdin.close()
                 gateway.proc.wait()
                 SparkContext._gateway = SparkContext._jvm = None
 
     def add_worker(self, cores: int = 1) -> subprocess.Popen[bytes]:
-        options = ("--cores", str(cores), "--memory", "1g", "--host", HOST, "--webui-port", "0")
+        """Start one more worker and return its process."""
+        options = ("--cores", str(cores), "--memory", "1g", "--host", LOOPBACK_HOST, "--webui-port", "0")
         place = self.folder / f"worker{len(self.workers)}"
         self.workers.append(
             _start("worker.Worker", *options, "--work-dir", str(place), self.master, folder=self.folder)
@@ -89,18 +90,18 @@ class Cluster:
         return self.workers[-1]
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """The worker and its executors at once, as if the machine had lost its power."""
+        """Kill a worker and its executors at once, as a power failure would."""
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
 
 
 @contextmanager
 def loopback(workers: int = 2) -> Iterator[Cluster]:
-    """A cluster of workers with one core each, for as long as it is needed."""
+    """Run a cluster of workers with one core each within a ``with`` block."""
     folder, port = Path(tempfile.mkdtemp(prefix="spark")), _free_port()
-    options = ("--host", HOST, "--port", str(port), "--webui-port", "0")
+    options = ("--host", LOOPBACK_HOST, "--port", str(port), "--webui-port", "0")
     head = _start("master.Master", *options, folder=folder)
-    cluster = Cluster(f"spark://{HOST}:{port}", folder)
+    cluster = Cluster(f"spark://{LOOPBACK_HOST}:{port}", folder)
     try:
         _wait_for(port)
         for _ in range(workers):
@@ -117,11 +118,15 @@ def _start(role: str, *options: str, folder: Path) -> subprocess.Popen[bytes]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_START, "SPARK_LOCAL_DIRS": str(folder)}
+    small = {
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": FAST_START_JAVA_OPTIONS,
+        "SPARK_LOCAL_DIRS": str(folder),
+    }
     with (folder / f"{role}.log").open("ab") as log:
         return subprocess.Popen(
             [home / "bin" / "spark-class", f"org.apache.spark.deploy.{role}", *options],
-            env={**os.environ, **small, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST},
+            env={**os.environ, **small, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK_HOST},
             stdout=log,
             stderr=log,
             start_new_session=True,  # so that executors are killed with their worker
@@ -129,16 +134,16 @@ def _start(role: str, *options: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _free_port() -> int:
-    with socket.socket() as some:
-        some.bind((HOST, 0))
-        return int(some.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK_HOST, 0))
+        return int(probe.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
-    end = time.monotonic() + SECONDS_TO_START
+    end = time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < end:
-        with socket.socket() as some:
-            if some.connect_ex((HOST, port)) == 0:
+        with socket.socket() as probe:
+            if probe.connect_ex((LOOPBACK_HOST, port)) == 0:
                 return
         time.sleep(0.1)
     raise TimeoutError("The master of the cluster did not start.")
