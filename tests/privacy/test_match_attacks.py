@@ -36,8 +36,8 @@ from veilmap.errors import BadInput
 from veilmap.matching import limits, protocol, secure_comparison
 from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import Side, leaves_only, noise_scales, open_side, read_blocks
-from veilmap.matching.list_proof import DEVIATES, prove
-from veilmap.matching.protocol import ANSWERS, KEY, LISTS, RELEASE, RULE, Wire
+from veilmap.matching.list_proof import INVALID_LIST, prove
+from veilmap.matching.protocol import ANSWERS_MESSAGE, KEY_MESSAGE, LISTS_MESSAGE, RELEASE_MESSAGE, RULE_MESSAGE, Wire
 from veilmap.matching.rule import Rule
 
 pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
@@ -76,16 +76,16 @@ class Cheat:
 
     def __call__(self, stream: socket.socket) -> None:
         wire, key = Wire(stream, self.crossed), secure_comparison.make_key()
-        wire.send(RULE, json.dumps(protocol._hello(VICTIM, EXACT, True), sort_keys=True).encode())
-        wire.receive_at_most(RULE, 1 << 16)
-        wire.send(RELEASE, protocol.to_bytes(self.made))
-        theirs = protocol._from_bytes(wire.receive_at_most(RELEASE, 1 << 20))
-        wire.send(KEY, key.public)
+        wire.send(RULE_MESSAGE, json.dumps(protocol._hello(VICTIM, EXACT, True), sort_keys=True).encode())
+        wire.receive_at_most(RULE_MESSAGE, 1 << 16)
+        wire.send(RELEASE_MESSAGE, protocol.to_bytes(self.made))
+        theirs = protocol._from_bytes(wire.receive_at_most(RELEASE_MESSAGE, 1 << 20))
+        wire.send(KEY_MESSAGE, key.public)
         for seats, slots, low, high in Agreement.of(
             EXACT, read_blocks(self.made, EXACT), read_blocks(theirs, EXACT)
         ).batches():
-            wire.send(LISTS, b"".join(self._lists(seat - seats[0], low, high, key) for seat in seats.tolist()))
-            found = protocol._cut(wire.receive(ANSWERS, 64 * len(seats) * len(slots)))
+            wire.send(LISTS_MESSAGE, b"".join(self._lists(seat - seats[0], low, high, key) for seat in seats.tolist()))
+            found = protocol._cut(wire.receive(ANSWERS_MESSAGE, 64 * len(seats) * len(slots)))
             pairs = [(seat - int(seats[0]), slot) for seat in seats.tolist() for slot in slots.tolist()]
             self.answers |= {
                 pair: secure_comparison.is_zero(answer, key) for pair, answer in zip(pairs, found, strict=True)
@@ -136,7 +136,7 @@ def test_lists_that_ask_for_bits_would_tell_every_value_if_nobody_checked_them(m
 def test_lists_that_ask_for_bits_get_no_answer() -> None:
     cheat = Cheat(invent(8), ask_bits)
     _, right = run_both(cheat, be_right(VICTIM, EXACT))
-    refused(right, DEVIATES)
+    refused(right, INVALID_LIST)
     assert cheat.answers == {}
     assert recovered(cheat) == 0
 
@@ -146,7 +146,7 @@ def test_one_list_that_is_none_among_many_ends_it_before_any_of_its_message_is_a
         return [int(k == 0) for k in range(len(values))] if slot < 7 else ask_bits(0, values, axis)
 
     cheat = Cheat(invent(8), ask)
-    refused(run_both(cheat, be_right(VICTIM, EXACT))[1], DEVIATES)
+    refused(run_both(cheat, be_right(VICTIM, EXACT))[1], INVALID_LIST)
     assert cheat.answers == {}
 
 
@@ -180,28 +180,31 @@ def deeper() -> vm.Release:
 
 
 INVENTED: dict[str, tuple[Callable[[], vm.Release], str]] = {
-    "many slots": (lambda: forged(VICTIM.release, 1000), "and {most} are the most that the agreed 12 rows allow"),
+    "many slots": (lambda: forged(VICTIM.release, 1000), "but the agreed 12 rows allow at most {most}."),
     "a few slots too many": (
         lambda: forged(VICTIM.release, 12),
-        "and {most} are the most that the agreed 12 rows allow",
+        "but the agreed 12 rows allow at most {most}.",
     ),
-    "much noise": (lambda: forged(VICTIM.release, 1, 1e6), "The noise of the other party's release is not that"),
-    "counts far below 0": (lambda: forged(VICTIM.release, -10_000_000), "has counts that no noise makes"),
-    "little noise": (lambda: forged(VICTIM.release, 1, 1e-3), "is not a sound release"),
+    "much noise": (lambda: forged(VICTIM.release, 1, 1e6), "its noise does not correspond to the agreed epsilon"),
+    "counts far below 0": (lambda: forged(VICTIM.release, -10_000_000), "has counts too low to be explained by noise"),
+    "little noise": (lambda: forged(VICTIM.release, 1, 1e-3), "is not a valid release"),
     "another epsilon": (
         lambda: vm.release(np.zeros((0, 2)), SQUARE, 1, QUARTERS),
-        "another epsilon, method or promise than agreed",
+        "its epsilon, method or privacy guarantee is not the agreed one",
     ),
-    "not private": (lambda: other_promise(private=False), "another epsilon, method or promise than agreed"),
+    "not private": (
+        lambda: other_promise(private=False),
+        "its epsilon, method or privacy guarantee is not the agreed one",
+    ),
     "another unit": (
         lambda: other_promise(unit="one person (1 rows at most)"),
-        "another epsilon, method or promise than agreed",
+        "its epsilon, method or privacy guarantee is not the agreed one",
     ),
     "another method": (
         lambda: vm.release(np.zeros((0, 2)), SQUARE, 2, leaves_only("kd-standard", 1, EXACT, 2, None)),
-        "another epsilon, method or promise than agreed",
+        "its epsilon, method or privacy guarantee is not the agreed one",
     ),
-    "a taller tree": (deeper, "has 85 nodes, and 11 are the most that the agreed method and 12 rows allow"),
+    "a taller tree": (deeper, "has 85 nodes, but the agreed method and 12 rows allow at most 11."),
 }
 
 
@@ -210,10 +213,10 @@ def test_a_release_that_is_not_as_agreed_is_refused_before_anything_is_answered(
     make, sentence = INVENTED[name]
     cheat = Cheat(made := make(), ask_bits)
     _, right = run_both(cheat, be_right(VICTIM, EXACT))
-    most = limits.most_slots(VICTIM, made, read_blocks(made, EXACT), EXACT)
+    most = limits.max_slots(VICTIM, made, read_blocks(made, EXACT), EXACT)
     refused(right, sentence.format(most=f"{most:,}"))
     assert cheat.answers == {}
-    assert [kind for way, kind, _ in frames_of(cheat.crossed) if way == b"<"] == [RULE]  # not even a release
+    assert [kind for way, kind, _ in frames_of(cheat.crossed) if way == b"<"] == [RULE_MESSAGE]  # not even a release
 
 
 def test_a_left_party_refuses_an_invented_release_too() -> None:
@@ -221,12 +224,14 @@ def test_a_left_party_refuses_an_invented_release_too() -> None:
 
     def part(stream: socket.socket) -> None:
         wire = Wire(stream)
-        wire.send(RULE, json.dumps(protocol._hello(VICTIM, EXACT, False), sort_keys=True).encode())
-        wire.receive_at_most(RULE, 1 << 16)
-        wire.receive_at_most(RELEASE, 1 << 20)
-        wire.send(RELEASE, claim)
+        wire.send(RULE_MESSAGE, json.dumps(protocol._hello(VICTIM, EXACT, False), sort_keys=True).encode())
+        wire.receive_at_most(RULE_MESSAGE, 1 << 16)
+        wire.receive_at_most(RELEASE_MESSAGE, 1 << 20)
+        wire.send(RELEASE_MESSAGE, claim)
 
-    refused(run_both(be_left(VICTIM, EXACT), part)[0], "are the most that the agreed 12 rows allow: it is refused.")
+    left = run_both(be_left(VICTIM, EXACT), part)[0]
+    refused(left, "The other party's release is refused: ")
+    refused(left, "slots, but the agreed 12 rows allow at most ")
 
 
 @pytest.mark.parametrize("changed", ["nodes", "domain"])
@@ -244,12 +249,13 @@ def test_nothing_is_read_of_a_file_that_states_more_than_was_agreed(
 
     def part(stream: socket.socket) -> None:
         wire = Wire(stream)
-        wire.send(RULE, json.dumps(protocol._hello(VICTIM, EXACT, False), sort_keys=True).encode())
-        wire.receive_at_most(RULE, 1 << 16)
-        wire.receive_at_most(RELEASE, 1 << 20)
-        wire.send(RELEASE, claim)
+        wire.send(RULE_MESSAGE, json.dumps(protocol._hello(VICTIM, EXACT, False), sort_keys=True).encode())
+        wire.receive_at_most(RULE_MESSAGE, 1 << 16)
+        wire.receive_at_most(RELEASE_MESSAGE, 1 << 20)
+        wire.send(RELEASE_MESSAGE, claim)
 
-    why = "has 341 nodes, and 11 are the most" if changed == "nodes" else "has another domain than agreed"
+    nodes, domain = "has 341 nodes, but the agreed method and 12 rows allow at most 11.", "is not the agreed domain"
+    why = nodes if changed == "nodes" else domain
     refused(run_both(be_left(VICTIM, EXACT), part)[0], why)
 
 
@@ -286,7 +292,7 @@ def test_honest_parties_are_never_refused(
     for ours, theirs in (both, both[::-1]):
         limits.must_fit_rows(ours, rule)
         file = protocol.to_bytes(theirs.release)
-        assert len(file) <= limits.most_bytes(ours)
+        assert len(file) <= limits.max_file_bytes(ours)
         found = limits.must_be_as_agreed(ours, protocol._from_bytes(file), rule)
         assert np.array_equal(found.slots, theirs.blocks.slots)
 
@@ -312,15 +318,15 @@ def test_most_slots_are_rows_losses_and_noise() -> None:
     total = max(blocks.total, 1)
     spare = 4 * math.ceil(scale * math.log(max(scale * 4 / (2 * 0.01 * total), 1)))
     noise = scale * (math.sqrt(4) + 5) ** 2
-    assert limits.most_slots(VICTIM, made, blocks, EXACT) == ROWS + spare + math.ceil(noise)
+    assert limits.max_slots(VICTIM, made, blocks, EXACT) == ROWS + spare + math.ceil(noise)
 
 
 def test_the_leaves_of_a_tree_with_a_height_are_known() -> None:
     for method, leaves in (("kd-standard", 64), ("kd-hybrid", 64), ("quad-baseline", 85), ("kd-cell", 65)):
         side = sides_of(np.zeros((0, 2)), EXACT, 1, method, 3, 10)
-        assert int(side.release.estimates.tree.is_leaf.sum()) <= limits.most_leaves(side) <= leaves
+        assert int(side.release.estimates.tree.is_leaf.sum()) <= limits.max_leaves(side) <= leaves
     grown = sides_of(np.zeros((0, 2)), EXACT, 2, "privtree", None, 10)
-    assert limits.most_leaves(grown) == 4 * (256 + 10 * 2)
+    assert limits.max_leaves(grown) == 4 * (256 + 10 * 2)
 
 
 # Sizes and silence
@@ -340,11 +346,11 @@ def announce(*frames: tuple[int, bytes], kind: int, size: int) -> Callable[[sock
 
 
 def test_a_release_longer_than_the_agreed_method_makes_is_refused_at_its_head() -> None:
-    most = limits.most_bytes(RIGHT)
+    most = limits.max_file_bytes(RIGHT)
     assert len(MET_LEFT[1][1]) < most < 1 << 18
     for size in (most + 1, 1 << 30, 2**63):
-        refused(run_both(announce(MET_LEFT[0], kind=RELEASE, size=size), be_right())[1], STRANGE)
-        refused(run_both(be_left(), announce(MET[0], kind=RELEASE, size=size))[0], STRANGE)
+        refused(run_both(announce(MET_LEFT[0], kind=RELEASE_MESSAGE, size=size), be_right())[1], STRANGE)
+        refused(run_both(be_left(), announce(MET[0], kind=RELEASE_MESSAGE, size=size))[0], STRANGE)
 
 
 def trickle(pieces: Sequence[bytes], done: threading.Event) -> Callable[[socket.socket], object]:
@@ -360,7 +366,7 @@ def trickle(pieces: Sequence[bytes], done: threading.Event) -> Callable[[socket.
 
 
 def test_a_byte_now_and_then_is_silence_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "SLOWEST", 1 << 40)
+    monkeypatch.setattr(protocol, "MIN_BYTES_PER_SECOND", 1 << 40)
     done = threading.Event()
 
     def hurried(stream: socket.socket) -> object:
@@ -371,7 +377,7 @@ def test_a_byte_now_and_then_is_silence_too(monkeypatch: pytest.MonkeyPatch) -> 
             done.set()
 
     started = time.monotonic()
-    left, _ = run_both(hurried, trickle([struct.pack("<BQ", RULE, 5000), bytes(5000)], done))
+    left, _ = run_both(hurried, trickle([struct.pack("<BQ", RULE_MESSAGE, 5000), bytes(5000)], done))
     refused(left, "The other party has been silent for too long")
     assert time.monotonic() - started < 10  # all of it would take 50 seconds
 
@@ -382,7 +388,7 @@ def test_a_party_that_does_not_take_what_is_sent_is_given_up() -> None:
     def full(stream: socket.socket) -> None:
         stream.settimeout(0.1)
         try:
-            Wire(stream).send(LISTS, bytes(1 << 24))
+            Wire(stream).send(LISTS_MESSAGE, bytes(1 << 24))
         finally:
             done.set()
 

@@ -301,14 +301,14 @@ def _match_two_machines(
 ) -> None:
     """Match the local file with that of a party on another machine."""
     from veilmap.files.atomic_writes import write_atomically
-    from veilmap.matching.blocks import USUAL_ROWS, open_side
+    from veilmap.matching.blocks import DEFAULT_ROWS, open_side
     from veilmap.matching.limits import must_fit_rows
     from veilmap.matching.protocol import Wire, meet, to_bytes
 
     address = _parse_address(listen or connect or "")
     earlier = _earlier_release(kept_release, rule, epsilon)
     with progress("Blocking"):
-        side = open_side(str(file), rule, epsilon, method, made=earlier, rows=rows or USUAL_ROWS)
+        side = open_side(str(file), rule, epsilon, method, made=earlier, rows=rows or DEFAULT_ROWS)
         if kept_release is not None and earlier is None:  # before anything is sent
             write_atomically(kept_release, to_bytes(side.release), overwrite=False, mode=MODE_OWNER_ONLY)
     must_fit_rows(side, rule)
@@ -499,10 +499,12 @@ def _parse_address(text: str) -> tuple[str, int]:
 
 
 def _must_be_a_picture(path: Path) -> None:
-    from veilmap.matching.plot import KINDS
+    from veilmap.matching.plot import PICTURE_SUFFIXES
 
-    if path.suffix.lower() not in KINDS:
-        raise BadInput(f"--plot writes a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, got {str(path)!r}.")
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise BadInput(
+            f"--plot writes a {', '.join(PICTURE_SUFFIXES[:-1])} or {PICTURE_SUFFIXES[-1]} file, got {str(path)!r}."
+        )
 
 
 def _must_be_new(path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Records in leaves, and records that are close to each other."""
+"""Kernels that find the leaf of each record, and pairs of boxes or records within thresholds of each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilmap.arrays import Ints
 
 @njit(cache=True, nogil=True)
 def find_leaves(first_child: Ints, lo: Ints, hi: Ints, cells: Ints, leaf: Ints) -> None:
-    """The leaf whose box holds each row of cells; -1 for a row with a cell of -1."""
+    """Fill ``leaf`` with the leaf whose box contains each row of cells; -1 for a row with a cell of -1."""
     for i in range(len(cells)):
         v = 0 if cells[i].min() >= 0 else -1
         while v >= 0 and first_child[v] < first_child[v + 1]:
@@ -28,10 +28,10 @@ def find_leaves(first_child: Ints, lo: Ints, hi: Ints, cells: Ints, leaf: Ints) 
 
 @njit(cache=True, nogil=True)
 def sweep_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints, out: Ints) -> int:
-    """Fill ``out`` with the pairs of boxes no farther apart than ``apart`` along any axis; how many there are.
+    """Fill ``out`` with the pairs of boxes at most ``apart`` from each other along every axis, and return their number.
 
-    Ends are included. The right boxes are in order of their lower end along the first axis. Only as many pairs
-    as ``out`` has room for are written.
+    Ends are included. The right boxes must be sorted by their lower end along the first axis. If there are more pairs
+    than ``out`` has room for, the rest is counted but not written.
     """
     first, widest = right_lo[:, 0].copy(), (right_hi[:, 0] - right_lo[:, 0]).max() if len(right_lo) else 0
     found = 0
@@ -51,7 +51,7 @@ def sweep_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints,
 
 
 def close_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints) -> Ints:
-    """All pairs of boxes that may hold a match, in order."""
+    """Return all pairs of boxes that may contain a match, sorted."""
     order = np.argsort(right_lo[:, 0], kind="stable")
     lo, hi, right_lo, right_hi = (np.ascontiguousarray(ends) for ends in (lo, hi, right_lo[order], right_hi[order]))
     out = np.empty((1024, 2), np.int64)
@@ -62,5 +62,5 @@ def close_boxes(lo: Ints, hi: Ints, right_lo: Ints, right_hi: Ints, apart: Ints)
 
 
 def close_pairs(left: Ints, right: Ints, apart: Ints) -> Ints:
-    """All pairs of records that match: boxes of one cell."""
+    """Return all pairs of records that match, treating each record as a box of one cell."""
     return close_boxes(left, left, right, right, apart)

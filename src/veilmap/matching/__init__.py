@@ -1,7 +1,8 @@
-"""Private record matching (section 8.3 of the paper): which records of two parties must be compared at all.
+"""Private record matching (section 8.3 of the paper): find which records of two parties must be compared securely.
 
-Each party publishes a private decomposition of its own records. Boxes that lie too far apart cannot hold a match,
-so only the others need the expensive secure comparison. Inan, Kantarcioglu, Ghinita, Bertino, EDBT 2010.
+Each party publishes a private decomposition of its own records. Two boxes that lie too far apart cannot contain a
+match, so only the remaining pairs need the expensive secure comparison (Inan, Kantarcioglu, Ghinita and Bertino,
+EDBT 2010).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocking with the records of both parties at hand: what it saves, and what it misses."""
+"""Blocking with the records of both parties on one machine, which shows what blocking saves and what it misses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from veilmap.arrays import Ints
 from veilmap.domain import Domain
 from veilmap.kernels.record_pairs import close_pairs
 from veilmap.matching.agreement import Agreement
-from veilmap.matching.blocks import Lots, Side, leaves_only, lots, open_side
+from veilmap.matching.blocks import RandomKeys, Side, leaves_only, open_side, random_keys
 from veilmap.matching.protocol import compare_both
-from veilmap.matching.rule import USUAL_LOST, Rule
+from veilmap.matching.rule import DEFAULT_LOST, Rule
 from veilmap.method.method import Method
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """What two parties would compare, and what that saves. It knows whose record is where: not for publication."""
+    """The record pairs that two parties would compare, and the work saved by blocking.
+
+    It contains both parties' records, so it must not be published.
+    """
 
     left: Side
     right: Side
@@ -35,28 +38,28 @@ class Match:
 
     @property
     def pairs(self) -> Ints:
-        """(k, 2): the boxes of the left and of the right that are compared."""
+        """Return the pairs of boxes that are compared: (k, 2), left and right box."""
         return self.agreement.pairs
 
     @cached_property
     def work(self) -> int:
-        """Comparisons, dummies included."""
+        """Return the number of comparisons, dummies included."""
         return self.agreement.work
 
     @cached_property
     def every(self) -> int:
-        """Comparisons without blocking: all pairs of records in the domain."""
+        """Return the number of comparisons without blocking: all pairs of records in the domain."""
         left, right = (int(np.sum(side.records[:, 0] >= 0)) for side in (self.left, self.right))
         return left * right
 
     @property
     def reduction_ratio(self) -> float:
-        """The part of all pairs that is not compared. Negative where dummies cost more than blocking saves."""
+        """Return the fraction of all pairs that is not compared; negative if dummies cost more than blocking saves."""
         return 1 - self.work / self.every if self.every else 0.0
 
     @cached_property
     def candidates(self) -> Ints:
-        """(k, 2): the records that are compared, left and right, by row; dummies are not listed."""
+        """Return the pairs of records that are compared: (k, 2), left and right row. Dummies are not listed."""
         sides = ((self.left, self.pairs[:, 0]), (self.right, self.pairs[:, 1]))
         first, second = (
             [side.seated[side.start[b] : side.start[b + 1]] for b in boxes.tolist()] for side, boxes in sides
@@ -69,43 +72,44 @@ class Match:
 
     @cached_property
     def truth(self) -> Ints:
-        """(k, 2): the records that match, left and right, by row: what a party could not know."""
+        """Return all pairs of records that match: (k, 2), left and right row. No single party could know this."""
         inside = [np.flatnonzero(side.records[:, 0] >= 0) for side in (self.left, self.right)]
         found = close_pairs(self.left.records[inside[0]], self.right.records[inside[1]], np.array(self.rule.apart))
         return np.stack([inside[0][found[:, 0]], inside[1][found[:, 1]]], axis=1)
 
     @property
     def matches(self) -> int:
+        """Return the number of pairs of records that match."""
         return len(self.truth)
 
     @cached_property
     def kept(self) -> int:
-        """Matches among the candidates."""
+        """Return the number of matches among the candidates."""
         ours, theirs = self.left.box[self.truth[:, 0]], self.right.box[self.truth[:, 1]]
         width = max(len(self.right.blocks.slots), 1)
         known = np.isin(ours * width + theirs, self.pairs[:, 0] * width + self.pairs[:, 1])
         return int(np.sum(known & (ours >= 0) & (theirs >= 0)))
 
     def compare(self, progress: Callable[[float], None] = lambda part: None) -> Ints:
-        """Find the matches among the candidates by secure comparison: (k, 2), by row.
+        """Return the matches among the candidates, found by secure comparison: (k, 2), left and right row.
 
-        Both parties' parts run in this process. This takes some hundred microseconds for each of ``work`` pairs.
+        Both parties run in this process. Each of the ``work`` pairs takes some hundred microseconds.
         """
         return compare_both(self.left, self.right, self.rule, progress)
 
     @property
     def recall(self) -> float:
-        """The part of the matches that is compared."""
+        """Return the fraction of the matches that is compared."""
         return self.kept / self.matches if self.matches else 1.0
 
     @property
     def precision(self) -> float:
-        """The part of the compared records, dummies apart, that match."""
+        """Return the fraction of the compared pairs, without dummies, that match."""
         return self.kept / self.compared if self.compared else 1.0
 
     @cached_property
     def compared(self) -> int:
-        """Comparisons of records, dummies apart: how many ``candidates`` there are."""
+        """Return the number of ``candidates``: comparisons without dummies."""
         held = [np.diff(side.start)[self.pairs[:, k]] for k, side in enumerate((self.left, self.right))]
         return int(np.sum(held[0] * held[1]))
 
@@ -121,33 +125,35 @@ def match(
     steps: Sequence[object] | None = None,
     height: int | None = None,
     rows: int | None = None,
-    lost: object = USUAL_LOST,
+    lost: object = DEFAULT_LOST,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Match:
-    """Block the records of two parties, each protected by ``epsilon``, and say what that saves.
+    """Block the records of two parties, each protected by ``epsilon``, and report how much work that saves.
 
     Parameters
     ----------
     left, right
-        Records: arrays, data frames or files, as for ``release``. Those outside the domain match nothing.
+        Records: arrays, data frames or files, as for ``release``. Records outside the domain match nothing.
     thresholds
-        One for each axis of the domain: records match if they are no farther apart along any of them.
+        One number per axis of the domain. Two records match if they differ by at most this much along every axis.
     epsilon
         The privacy budget of each party.
     method
-        A name of the registry, or a ``Method``. All of its count budget goes to the leaves, as in the paper.
+        The name of a method, or a ``Method``. All of its count budget goes to the leaves, as in the paper.
     domain
-        The public box of both.
+        The public box of both parties.
     steps
-        Numbers are rounded to whole steps before they are matched: one for each axis. By default 1 where the
-        threshold is a whole number, so that whole numbers stay as they are, and a tenth of the threshold elsewhere.
+        One number per axis. Values are rounded to whole steps before they are matched. The default is 1 if the
+        threshold is a whole number, so that whole numbers stay as they are, and a tenth of the threshold otherwise.
     height
-        Of the trees. By default one that suits ``rows`` records a party, a public guess (10,000 if not given).
+        The height of the trees. The default suits ``rows`` records per party.
+    rows
+        A public estimate of the number of records per party (10,000 if not given).
     lost
-        The part of its records that a party expects to leave out, at most, where noise gave a box too few slots.
-        Fewer lost records need more dummies.
+        The maximum fraction of its records that a party expects to leave out because noise gave a box too few slots.
+        Losing fewer records needs more dummies.
     progress
-        Called with the part that is done.
+        A function that is called with the completed fraction of the work.
     """
     rule = Rule.of(domain, thresholds, steps, lost)
     return match_sides((left, right), rule, epsilon, leaves_only(method, height, rule, epsilon, rows), progress)
@@ -159,9 +165,9 @@ def match_sides(
     epsilon: object,
     method: Method,
     progress: Callable[[float], None] = lambda part: None,
-    draw: Lots = lots,
+    draw: RandomKeys = random_keys,
 ) -> Match:
-    """``match``, once everything is settled."""
+    """Block the records of two parties by a given rule and method, as ``match`` does after checking its arguments."""
     sides = []
     for k, points in enumerate(inputs):
         sides.append(open_side(points, rule, epsilon, method, draw))

@@ -1,4 +1,4 @@
-"""A party's own records. They leave its process as ciphertexts only."""
+"""Read a party's own records. They leave its process only as ciphertexts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from veilmap.errors import BadInput
 
 
 def read_records(points: object, domain: Domain) -> Floats:
-    """All rows in the order of the input, NaN where there is no number."""
+    """Return all rows in the order of the input, with NaN for missing numbers."""
     engine = open_points(points, domain)
     if not isinstance(engine, LocalEngine):
-        raise BadInput("Records are matched on one machine: write those of a Spark frame to a Parquet file first.")
+        raise BadInput("Record matching does not read Spark frames. Write the records to a Parquet file first.")
     columns = [[np.zeros(0)] for _ in domain.axes]
     with engine.reading_context():
         for piece in (piece for _, batch in engine.shares() for piece in batch()):

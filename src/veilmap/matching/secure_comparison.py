@@ -1,15 +1,16 @@
-"""Whether two parties' records lie within thresholds of each other, and nothing else: a protocol on ciphertexts.
+"""A protocol on ciphertexts that reveals whether two records lie within the thresholds, and nothing else.
 
-Exponential ElGamal on the prime-order group of edwards25519, from libsodium. Of each of its numbers x the left party
-sends an encrypted list: 1 at x and 0 at every other value of its box, with a proof that it is such a list
-(``list_proof``). The right party adds up the ciphertexts within the threshold of each value, which gives encryptions of
-0 for values near x and of 1 for others. For numbers of its own it picks one of these per axis, adds them up, blinds the
-sum and multiplies it by a secret random factor. It is an encryption of 0 exactly when all numbers lie within their
-thresholds, and of a uniformly random number otherwise, whatever the records are. The left party can tell 0 from
-anything else and no more; the right party sees ciphertexts only.
+It uses exponential ElGamal on the prime-order group of edwards25519, from libsodium. For each of its numbers x the left
+party sends an encrypted list: 1 at x and 0 at every other value of its box, with a proof that it is such a list
+(``list_proof``). For each value, the right party subtracts the sum of the ciphertexts within the threshold from 1,
+which gives an encryption of 0 if x is within the threshold of the value and of 1 otherwise. It picks one of these
+ciphertexts per axis, at its own numbers, adds them, blinds the sum and multiplies it by a secret random factor. The
+result is an encryption of 0 exactly if all numbers lie within their thresholds, and otherwise an encryption of a
+uniformly random number that does not depend on the records. The left party can only distinguish these two cases; the
+right party sees only ciphertexts.
 
-A comparison takes the right party four multiplications of points and the left one, however many numbers there are and
-however wide the thresholds.
+A comparison takes four point multiplications for the right party and one for the left party, for any number of axes and
+any thresholds.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from veilmap.errors import BadInput, need
 if TYPE_CHECKING:
     from types import ModuleType
 
-ORDER = 2**252 + 27742317777372353535851937790883648493  # of the group
-SIZE = 64  # bytes of a ciphertext
-PROOF_SIZE = 128  # bytes of the proof of a list: a challenge and three responses
-IDENTITY = bytes([1]) + bytes(31)  # 0·G
+GROUP_ORDER = 2**252 + 27742317777372353535851937790883648493
+CIPHERTEXT_BYTES = 64
+PROOF_BYTES = 128  # the proof of a list: a challenge and three responses
+IDENTITY_POINT = bytes([1]) + bytes(31)  # 0·G
 
 Point: TypeAlias = bytes
-Cipher: TypeAlias = bytes  # r·G and then m·G + r·A
+Cipher: TypeAlias = bytes  # r·G followed by m·G + r·A
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The left party's: the public half A goes along with what it sends."""
+    """The left party's key pair. The public key A is sent to the right party."""
 
     secret: int = field(repr=False)
     public: Point
@@ -49,16 +50,20 @@ def make_key() -> Key:
 
 
 def encrypt(bits: Iterable[int], randomness: Iterable[int], key: Key) -> list[Cipher]:
-    """Return an encryption of each bit, with the random number given for it."""
-    return [times_base(r) + times_base((bit + r * key.secret) % ORDER) for bit, r in zip(bits, randomness, strict=True)]
+    """Return an encryption of each bit with the given random numbers."""
+    return [
+        times_base(r) + times_base((bit + r * key.secret) % GROUP_ORDER)
+        for bit, r in zip(bits, randomness, strict=True)
+    ]
 
 
 def far_from(ciphers: Sequence[Cipher], low: int, values: Sequence[int], apart: int) -> list[Cipher]:
-    """For each value, add up the list within the threshold: 0 if its one entry is there, else 1.
+    """Return, for each value, an encryption of 0 if the list's single 1 is within the threshold, else of 1.
 
-    The list begins at ``low``. Every value takes the same steps: how long it takes says nothing of who picks which.
+    The list begins at value ``low``. Every value takes the same number of operations, so that the running time does
+    not reveal which values are picked later.
     """
-    sums = [(IDENTITY, IDENTITY)]
+    sums = [(IDENTITY_POINT, IDENTITY_POINT)]
     for first, second in map(_halves, ciphers):
         sums.append((add(sums[-1][0], first), add(sums[-1][1], second)))
     out = []
@@ -70,9 +75,10 @@ def far_from(ciphers: Sequence[Cipher], low: int, values: Sequence[int], apart: 
 
 
 def compare(picked: Sequence[Cipher], misses: int, public: Point) -> Cipher:
-    """The right party's answer: of 0 if all it picked is, and there are no further misses; else of a random number.
+    """Return the right party's answer: an encryption of 0 if all picked ciphertexts are and ``misses`` is 0.
 
-    Dummies and values outside the lists are ``misses``, and take the same steps.
+    Otherwise it is an encryption of a random number. ``misses`` counts the values that are outside the lists; for a
+    dummy, all of them. They take the same number of operations.
     """
     first, second = _halves(picked[0])
     for cipher in picked[1:]:
@@ -80,7 +86,7 @@ def compare(picked: Sequence[Cipher], misses: int, public: Point) -> Cipher:
         first, second = add(first, one), add(second, other)
     second = add(second, _multiples()[misses])
     factor, fresh = random_scalar(), random_scalar()
-    # Blinded first: a sum that is 0·G cannot be multiplied, and must not fail for some picks only.
+    # Blind before multiplying: libsodium refuses to multiply 0·G, so an unblinded sum would fail for some picks only.
     first, second = add(first, times_base(fresh)), add(second, times(public, fresh))
     return times(first, factor) + times(second, factor)
 
@@ -91,8 +97,8 @@ def is_zero(cipher: Cipher, key: Key) -> bool:
 
 
 def _halves(cipher: Cipher) -> tuple[Point, Point]:
-    if len(cipher) != SIZE:
-        raise BadInput("What the other party sent is no ciphertext: it is cut short.")
+    if len(cipher) != CIPHERTEXT_BYTES:
+        raise BadInput("The other party sent an invalid ciphertext: it has the wrong length.")
     return cipher[:32], cipher[32:]
 
 
@@ -100,21 +106,21 @@ def add(one: Point, other: Point) -> Point:
     try:
         return bytes(_bindings().crypto_core_ed25519_add(one, other))
     except Exception:
-        raise BadInput(NOT_A_POINT) from None
+        raise BadInput(INVALID_POINT) from None
 
 
 def subtract(one: Point, other: Point) -> Point:
     try:
         return bytes(_bindings().crypto_core_ed25519_sub(one, other))
     except Exception:
-        raise BadInput(NOT_A_POINT) from None
+        raise BadInput(INVALID_POINT) from None
 
 
 def times(point: Point, factor: int) -> Point:
     try:
         return bytes(_bindings().crypto_scalarmult_ed25519_noclamp(factor.to_bytes(32, "little"), point))
     except Exception:
-        raise BadInput(NOT_A_POINT) from None
+        raise BadInput(INVALID_POINT) from None
 
 
 def times_base(factor: int) -> Point:
@@ -123,12 +129,12 @@ def times_base(factor: int) -> Point:
 
 @cache
 def _multiples() -> list[Point]:
-    """0·G, 1·G and so on: adding what was not missed takes as long as what was."""
-    return [IDENTITY, *(times_base(k) for k in range(1, MOST_AXES + 1))]
+    """Return 0·G, 1·G and so on, so that adding 0 misses takes as long as adding any other number."""
+    return [IDENTITY_POINT, *(times_base(k) for k in range(1, MOST_AXES + 1))]
 
 
 def random_scalar() -> int:
-    return 1 + secrets.randbelow(ORDER - 1)
+    return 1 + secrets.randbelow(GROUP_ORDER - 1)
 
 
 @cache
@@ -136,4 +142,4 @@ def _bindings() -> ModuleType:
     return need("nacl.bindings", "match", "Comparing records securely")
 
 
-NOT_A_POINT = "What the other party sent is no ciphertext: some of it is not a point of the group."
+INVALID_POINT = "The other party sent an invalid ciphertext: it contains a value that is not a point of the group."

@@ -168,7 +168,10 @@ def test_it_says_so_where_blocking_does_not_pay(run, files):
 
 
 WIDE = ("--on", "age=20000", "--domain", "age=0:100000", "--epsilon", "1", "--height", "1")
-TOO_WIDE = "steps along age is too wide for the secure step: take larger steps than 1 there (--step), or count the work"
+TOO_WIDE = (
+    "steps wide along age, which is too wide for the secure step. Use steps larger than 1 on that axis (--step), "
+    "or only count the work"
+)
 
 
 def test_an_axis_too_wide_for_the_secure_step_is_refused_up_front(run, files, tmp_path, monkeypatch):
@@ -236,22 +239,34 @@ ONE_PARTY = {"--listen": "127.0.0.1:0", "--out": "new.csv"}
         (2, {"--on": "age=2,hours=5,age=3"}, "--on takes name=value, each name once; got 'age=3'."),
         (2, {"--on": "age=2,=5"}, "--on takes name=value"),
         (2, {"--on": "age=2,hours=5,size=3"}, "'size' in --on is not an axis of the domain, which has age, hours."),
-        (2, {"--on": "age=2,hours=-5"}, "Thresholds are one number of 0 or more for each of age, hours"),
-        (2, {"--on": "age=2,hours=some"}, "Thresholds are one number of 0 or more for each of age, hours"),
+        (2, {"--on": "age=2,hours=-5"}, "Give one threshold of 0 or more for each of age, hours"),
+        (2, {"--on": "age=2,hours=some"}, "Give one threshold of 0 or more for each of age, hours"),
         (2, {"--step": "hours"}, "--step takes name=value, each name once; got 'hours'."),
         (2, {"--step": "size=1"}, "'size' in --step is not an axis of the domain"),
-        (2, {"--step": "hours=0"}, "Steps are one number above 0 for each of age, hours"),
+        (2, {"--step": "hours=0"}, "Give one step above 0 for each of age, hours"),
         (2, {"--step": "hours=2"}, "The threshold of hours must be a multiple of its step, got 5 and 2."),
-        (2, {"--step": "hours=0.00001"}, "choose a larger step"),
+        (2, {"--step": "hours=0.00001"}, "Choose a larger step"),
         (2, {"--lost": "0"}, "above 0 and at most 1, got '0'."),
         (2, {"--epsilon": "0"}, "epsilon must be a number"),
         (2, {"--epsilon": "much"}, "epsilon must be a number"),
         (2, {"--method": "kd-standart"}, "Did you mean 'kd-standard'"),
-        (2, {"--method": "kd-pure", "--height": None}, "methods with a pure promise, and kd-pure has another"),
-        (2, {"--method": "kd-true", "--height": None}, "methods with a pure promise, and kd-true has another"),
-        (1, ONE_PARTY | {"--method": "kd-true"}, "methods with a pure promise, and kd-true has another"),
-        (2, {"--rows": "0"}, "rows is a guess of how many records a party has, a whole number above 0; got 0."),
-        (2, {"--rows": "-5", "--height": None}, "a whole number above 0; got -5."),
+        (
+            2,
+            {"--method": "kd-pure", "--height": None},
+            "pure differential privacy (delta = 0, discrete Laplace noise), which kd-pure does not have",
+        ),
+        (
+            2,
+            {"--method": "kd-true", "--height": None},
+            "pure differential privacy (delta = 0, discrete Laplace noise), which kd-true does not have",
+        ),
+        (
+            1,
+            ONE_PARTY | {"--method": "kd-true"},
+            "pure differential privacy (delta = 0, discrete Laplace noise), which kd-true does not have",
+        ),
+        (2, {"--rows": "0"}, "rows, the estimated number of records per party, must be a positive integer; got 0."),
+        (2, {"--rows": "-5", "--height": None}, "must be a positive integer; got -5."),
         (2, {"--rows": "some"}, "--rows"),
         (2, {"--method": "hilbert-r"}, "The boxes of hilbert-r overlap"),
         (2, {"--height": "99"}, "halved"),
@@ -319,10 +334,10 @@ def test_what_belongs_to_the_study_goes_with_it(run, files, words):
 
 
 def test_too_many_boxes_are_refused(run, files, monkeypatch):
-    monkeypatch.setattr("veilmap.matching.agreement.MOST_BOXES", 3)
+    monkeypatch.setattr("veilmap.matching.agreement.MAX_BOX_PAIRS", 3)
     status, out, err = run(*files, *USUAL, "--epsilon", "50", "--height", "1", "--no-secure")
     assert (status, out) == (2, "")
-    assert err == ("veilmap: The two releases have too many boxes to look at every pair: choose a smaller height.\n")
+    assert err == "veilmap: The two releases have too many boxes to check every pair. Choose a smaller height.\n"
 
 
 def test_a_transcript_that_cannot_be_written_is_named(run, files, tmp_path):
@@ -433,7 +448,7 @@ def test_a_second_try_uses_the_release_of_the_first(beside, files, tmp_path, lis
     """It is kept before anything crosses, and what crosses then is the very same."""
     pytest.importorskip("nacl.bindings", reason="the extra 'match' is not installed")
     from tests.unit.matching.test_protocol import frames_of
-    from veilmap.matching.protocol import RELEASE, Wire, meet
+    from veilmap.matching.protocol import RELEASE_MESSAGE, Wire, meet
 
     kept, side, rule = tmp_path / "kept.parquet", *usual_side(0.1, 2)
     crossed: list[bytes] = []
@@ -445,7 +460,7 @@ def test_a_second_try_uses_the_release_of_the_first(beside, files, tmp_path, lis
     def hear(stream: socket.socket) -> None:
         book = io.BytesIO()
         meet(Wire(stream, book), side, rule, left=not listening)
-        crossed.extend(data for way, kind, data in frames_of(book) if (way, kind) == (b"<", RELEASE))
+        crossed.extend(data for way, kind, data in frames_of(book) if (way, kind) == (b"<", RELEASE_MESSAGE))
 
     usual = (files[0], *USUAL, "--epsilon", "0.1", "--method", "quad-baseline", "--height", "2")
     for k, part in enumerate((go, hear, hear)):
@@ -454,7 +469,7 @@ def test_a_second_try_uses_the_release_of_the_first(beside, files, tmp_path, lis
         before = kept.read_bytes() if kept.exists() else None
         status, said, err = beside(words, listening, part)
         assert status == 2
-        assert "with --release a party starts again from the release it has made." in err
+        assert "Use --release to start again from the same release." in err
         assert (f"Reusing the release {kept}. This costs no further budget." in said) == (before is not None)
         assert before is None or kept.read_bytes() == before
         assert book.stat().st_size > 0  # what has crossed is on record
@@ -515,7 +530,7 @@ def test_the_right_party_writes_its_tickets_before_it_answers(beside, files, tmp
 
     status, said, err = beside((files[0], *ALONE, "-o", out), False, part)
     assert status == 2
-    assert "The other party has gone" in err
+    assert "The other party closed the connection" in err
     assert "All comparisons are answered" not in said
     rows = read_rows(out, "ticket", "row")
     assert len({ticket for ticket, _ in rows}) == len(rows) > 30
@@ -527,13 +542,13 @@ def test_the_right_party_writes_its_tickets_before_it_answers(beside, files, tmp
     [
         (("--on", "age=2,hours=4"), "thresholds"),
         (("--step", "hours=0.5"), "steps (--step)"),
-        (("--lost", "0.02"), "part that may be lost (--lost)"),
+        (("--lost", "0.02"), "fraction of records that may be lost (--lost)"),
     ],
 )
 def test_parties_who_typed_something_else_are_told_what(beside, files, tmp_path, changed, what):
     from veilmap.matching.protocol import Wire, meet
 
-    (side, rule), sentence = usual_side(), f"The parties do not agree on the {what}: give both the same."
+    (side, rule), sentence = usual_side(), f"The parties do not agree on the {what}. Use the same for both."
 
     def part(stream: socket.socket) -> None:
         with pytest.raises(BadInput) as refused:
@@ -563,8 +578,8 @@ def test_a_stranger_who_says_nothing_is_given_up(beside, files, tmp_path, monkey
 def test_a_party_that_falls_silent_after_the_meeting_is_given_up(beside, files, tmp_path, monkeypatch, listening):
     from veilmap.matching.protocol import Wire, meet
 
-    monkeypatch.setattr("veilmap.matching.agreement.SECONDS_TO_THINK", 0.5)
-    monkeypatch.setattr("veilmap.matching.agreement.MULTIPLICATIONS", 0)
+    monkeypatch.setattr("veilmap.matching.agreement.BASE_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("veilmap.matching.agreement.MULTIPLICATIONS_PER_CIPHERTEXT", 0)
     side, rule = usual_side()
 
     def part(stream: socket.socket) -> None:
@@ -583,7 +598,7 @@ def test_a_party_with_more_records_than_agreed_is_told_so_before_anything_crosse
     status, _, err = run(files[0], *words, "--connect", "127.0.0.1:9", "-o", tmp_path / "new.csv")
     assert status == 2
     assert err.startswith("veilmap: Your release is larger than the agreed 2 rows allow")
-    assert err.endswith("agree on a larger --rows.\n")
+    assert err.endswith("Agree on a larger --rows.\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -693,5 +708,5 @@ def test_processes_that_do_not_agree_both_end_with_a_sentence(files, tmp_path):
     right = start(files[1], *usual, "--step", "hours=0.5", "--connect", place, "-o", tmp_path / "right.csv")
     for status, _, err in finish(left, right):
         assert status == 2
-        assert err == "veilmap: The parties do not agree on the steps (--step): give both the same.\n"
+        assert err == "veilmap: The parties do not agree on the steps (--step). Use the same for both.\n"
     assert list(tmp_path.iterdir()) == []

@@ -22,10 +22,10 @@ from veilmap.errors import BadInput
 from veilmap.kernels.record_pairs import close_boxes, close_pairs, find_leaves
 from veilmap.matching import agreement
 from veilmap.matching.agreement import Agreement
-from veilmap.matching.blocks import MOST_SLOTS, leaves_only, open_side, read_blocks, take_seats
+from veilmap.matching.blocks import MAX_SLOTS, assign_slots, leaves_only, open_side, read_blocks
 from veilmap.matching.local_match import Match
 from veilmap.matching.records import read_records
-from veilmap.matching.rule import MOST_STEPS, Rule
+from veilmap.matching.rule import MAX_STEPS_PER_AXIS, Rule
 from veilmap.testing import fixed_entropy
 
 Ints = NDArray[np.int64]
@@ -133,23 +133,23 @@ def test_a_whole_threshold_takes_steps_of_1_and_others_a_tenth() -> None:
     ("arguments", "sentence"),
     [
         ({"domain": {"x": (0, 1)}}, "The domain must be a veilmap.Domain, got dict."),
-        ({"thresholds": (1,)}, "Thresholds are one number of 0 or more for each of age, hours, got (1,)."),
-        ({"thresholds": (1, -2)}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": (1, math.nan)}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": (1, math.inf)}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": (1, True)}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": (1, None)}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": (1, "9" * 500)}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": "12"}, "Thresholds are one number of 0 or more"),
-        ({"thresholds": 3}, "Thresholds are one number of 0 or more"),
-        ({"steps": (1,)}, "Steps are one number above 0 for each of age, hours, got (1,)."),
-        ({"steps": (1, 1, 1)}, "Steps are one number above 0"),
-        ({"steps": (0, 1)}, "Steps are one number above 0"),
-        ({"steps": ("-1", 1)}, "Steps are one number above 0"),
-        ({"steps": ("x", 1)}, "Steps are one number above 0"),
+        ({"thresholds": (1,)}, "Give one threshold of 0 or more for each of age, hours; got (1,)."),
+        ({"thresholds": (1, -2)}, "Give one threshold of 0 or more"),
+        ({"thresholds": (1, math.nan)}, "Give one threshold of 0 or more"),
+        ({"thresholds": (1, math.inf)}, "Give one threshold of 0 or more"),
+        ({"thresholds": (1, True)}, "Give one threshold of 0 or more"),
+        ({"thresholds": (1, None)}, "Give one threshold of 0 or more"),
+        ({"thresholds": (1, "9" * 500)}, "Give one threshold of 0 or more"),
+        ({"thresholds": "12"}, "Give one threshold of 0 or more"),
+        ({"thresholds": 3}, "Give one threshold of 0 or more"),
+        ({"steps": (1,)}, "Give one step above 0 for each of age, hours; got (1,)."),
+        ({"steps": (1, 1, 1)}, "Give one step above 0"),
+        ({"steps": (0, 1)}, "Give one step above 0"),
+        ({"steps": ("-1", 1)}, "Give one step above 0"),
+        ({"steps": ("x", 1)}, "Give one step above 0"),
         ({"steps": (3, 1)}, "The threshold of age must be a multiple of its step, got 2 and 3."),
-        ({"thresholds": (0, 0), "steps": (1, 1e-6)}, "more than 4,194,304 steps of 1e-06: choose a larger step."),
-        ({"lost": 0}, "The part of its records that a party may lose is above 0 and at most 1, got 0."),
+        ({"thresholds": (0, 0), "steps": (1, 1e-6)}, "more than 4,194,304 steps of 1e-06. Choose a larger step."),
+        ({"lost": 0}, "The fraction of records that a party may lose must be above 0 and at most 1, got 0."),
         ({"lost": 1.01}, "above 0 and at most 1, got 1.01."),
         ({"lost": "some"}, "above 0 and at most 1, got 'some'."),
         ({"lost": math.nan}, "above 0 and at most 1, got nan."),
@@ -164,14 +164,14 @@ def test_a_rule_that_makes_no_sense_is_refused_with_one_sentence(arguments: dict
 
 def test_a_domain_without_a_whole_step_is_refused() -> None:
     rule = Rule.of(vm.Domain({"x": (0.2, 0.8)}), [0])
-    with pytest.raises(BadInput, match="The axis x has no whole step of 1: choose a smaller step"):
+    with pytest.raises(BadInput, match=r"The axis x contains no multiple of its step 1\. Choose a smaller step\."):
         rule.rounded(np.array([[0.5]]))
 
 
 def test_a_domain_may_have_as_many_steps_as_are_allowed_and_no_more() -> None:
-    assert len(Rule.of(vm.Domain({"x": (0, MOST_STEPS)}), [0]).cells[0]) == MOST_STEPS + 1
+    assert len(Rule.of(vm.Domain({"x": (0, MAX_STEPS_PER_AXIS)}), [0]).cells[0]) == MAX_STEPS_PER_AXIS + 1
     with pytest.raises(BadInput, match="more than"):
-        Rule.of(vm.Domain({"x": (0, MOST_STEPS + 1)}), [0])
+        Rule.of(vm.Domain({"x": (0, MAX_STEPS_PER_AXIS + 1)}), [0])
 
 
 def test_numbers_at_the_borders_of_the_domain_are_rounded_into_it_or_left_out() -> None:
@@ -419,11 +419,11 @@ def test_an_agreement_without_pairs_has_no_batches() -> None:
 
 def test_too_many_boxes_are_refused_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = blocks_at((0, 9, 2), (10, 49, 3), (50, 99, 0)), blocks_at((0, 49, 5), (50, 99, 7))
-    monkeypatch.setattr(agreement, "MOST_BOXES", 4)  # boxes without slots are no trouble
+    monkeypatch.setattr(agreement, "MAX_BOX_PAIRS", 4)  # boxes without slots are no trouble
     assert Agreement.of(LINE, left, right).pairs.tolist() == [[0, 0], [1, 0], [1, 1]]
-    monkeypatch.setattr(agreement, "MOST_BOXES", 3)
+    monkeypatch.setattr(agreement, "MAX_BOX_PAIRS", 3)
     monkeypatch.setattr(agreement, "close_boxes", None)
-    with pytest.raises(BadInput, match="too many boxes to look at every pair: choose a smaller height"):
+    with pytest.raises(BadInput, match=r"too many boxes to check every pair\. Choose a smaller height\."):
         Agreement.of(LINE, left, right)
 
 
@@ -484,7 +484,7 @@ def parts_left_out(lost: str, epsilon: str, scale: float, boxes: int = 600) -> t
     thinner = replace(estimates, noise_variance=estimates.noise_variance * scale**2)
     blocks = read_blocks(replace(side.release, estimates=thinner), rule)
     assert len(blocks.slots) > boxes
-    seats = take_seats(side.records, side.release, blocks, rule)
+    seats = assign_slots(side.records, side.release, blocks, rule)
     return float(Fraction(lost)) * len(points), len(points) - int(np.sum(seats >= 0))
 
 
@@ -546,12 +546,12 @@ def test_the_slot_of_a_record_is_drawn_by_lot() -> None:
     draws = 1600
     for who in (0, 3):
         blocks = replace(side.blocks, slots=np.where(np.arange(len(side.blocks.slots)) == box, 8, 0))
-        seen = [take_seats(side.records, side.release, blocks, rule).tolist().index(who) for _ in range(draws)]
+        seen = [assign_slots(side.records, side.release, blocks, rule).tolist().index(who) for _ in range(draws)]
         assert chi_square(np.bincount(seen, minlength=8)) < 60
         first_come = [place if k % 2 else place // 2 for k, place in enumerate(seen)]
         assert chi_square(np.bincount(first_come, minlength=8)) > 60
     few = replace(side.blocks, slots=np.where(np.arange(len(side.blocks.slots)) == box, 1, 0))
-    left_in = [int(take_seats(side.records, side.release, few, rule)[0]) for _ in range(draws)]
+    left_in = [int(assign_slots(side.records, side.release, few, rule)[0]) for _ in range(draws)]
     assert chi_square(np.bincount(left_in, minlength=4)) < 60
 
 
@@ -597,18 +597,24 @@ def test_records_are_read_in_their_order() -> None:
     [
         ({"left": [1, 2, 3]}, "2 columns|column"),
         ({"left": "nowhere.csv"}, "nowhere.csv"),
-        ({"thresholds": (1,)}, "one number of 0 or more for each of age, hours, got"),
+        ({"thresholds": (1,)}, "one threshold of 0 or more for each of age, hours; got"),
         ({"epsilon": 0}, "epsilon must be a number"),
         ({"epsilon": "much"}, "epsilon must be a number"),
         ({"method": "kd-standrad"}, "Did you mean 'kd-standard'"),
         ({"method": "hilbert-r"}, "The boxes of hilbert-r overlap"),
-        ({"method": "kd-pure"}, "methods with a pure promise, and kd-pure has another"),
-        ({"method": "kd-true"}, "methods with a pure promise, and kd-true has another"),
-        ({"rows": 0}, "rows is a guess of how many records a party has, a whole number above 0; got 0."),
-        ({"rows": -5}, "a whole number above 0; got -5."),
-        ({"rows": "x"}, "a whole number above 0; got 'x'."),
-        ({"rows": 1e4}, "a whole number above 0; got 10000.0."),
-        ({"rows": True}, "a whole number above 0; got True."),
+        (
+            {"method": "kd-pure"},
+            r"pure differential privacy \(delta = 0, discrete Laplace noise\), which kd-pure does not have",
+        ),
+        (
+            {"method": "kd-true"},
+            r"pure differential privacy \(delta = 0, discrete Laplace noise\), which kd-true does not have",
+        ),
+        ({"rows": 0}, "rows, the estimated number of records per party, must be a positive integer; got 0."),
+        ({"rows": -5}, "must be a positive integer; got -5."),
+        ({"rows": "x"}, "must be a positive integer; got 'x'."),
+        ({"rows": 1e4}, "must be a positive integer; got 10000.0."),
+        ({"rows": True}, "must be a positive integer; got True."),
         ({"height": 99}, "halved"),
         ({"domain": None}, "The domain must be a veilmap.Domain"),
     ],
@@ -631,8 +637,8 @@ def test_a_method_composed_by_hand_is_counted_at_its_leaves_too() -> None:
 def test_a_release_with_absurd_counts_is_refused() -> None:
     rule = Rule.of(PEOPLE, (2, 5))
     side = open_side(people(20), rule, 1, leaves_only("quad-baseline", 1, rule, 1, None))
-    for count, variance in ((MOST_SLOTS, 1.0), (MOST_SLOTS, 5e-324), (1, np.inf)):
-        with pytest.raises(BadInput, match="none of them absurd"):
+    for count, variance in ((MAX_SLOTS, 1.0), (MAX_SLOTS, 5e-324), (1, np.inf)):
+        with pytest.raises(BadInput, match="must add up to fewer than 67,108,864 slots"):
             read_blocks(forged(side.release, count, variance), rule)
 
 

@@ -26,7 +26,18 @@ from veilmap.matching import agreement, protocol, secure_comparison
 from veilmap.matching.agreement import Agreement
 from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
 from veilmap.matching.local_match import Match
-from veilmap.matching.protocol import ANSWERS, KEY, LISTS, PROTOCOL, RELEASE, RULE, Wire, answer_all, find_matches, meet
+from veilmap.matching.protocol import (
+    ANSWERS_MESSAGE,
+    KEY_MESSAGE,
+    LISTS_MESSAGE,
+    PROTOCOL_VERSION,
+    RELEASE_MESSAGE,
+    RULE_MESSAGE,
+    Wire,
+    answer_all,
+    find_matches,
+    meet,
+)
 from veilmap.matching.rule import Rule
 from veilmap.testing import fixed_entropy
 
@@ -118,7 +129,7 @@ def say(*frames: tuple[int, bytes], listen: int = 0) -> Callable[[socket.socket]
 
 def hello(rule: Rule, left: bool, made: vm.Release = LEFT.release, **changed: object) -> bytes:
     agreed = {"epsilon": str(made.privacy.epsilon), "rows": 10_000, "method": dict(made.method)}
-    said = {"protocol": PROTOCOL, "party": "left" if left else "right", **rule.to_json(), **agreed} | changed
+    said = {"protocol": PROTOCOL_VERSION, "party": "left" if left else "right", **rule.to_json(), **agreed} | changed
     return json.dumps(said, sort_keys=True).encode()
 
 
@@ -205,11 +216,11 @@ def test_a_ticket_is_a_slot_that_the_right_party_knows() -> None:
 
 
 def test_the_size_of_messages_changes_nothing_but_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "BATCH", 1500)
+    monkeypatch.setattr(agreement, "BYTES_PER_BATCH", 1500)
     book = io.BytesIO()
     left, _ = run_both(be_left(book=book), be_right())
     assert len(left.result) == len(expected(LEFT, RIGHT, RULES))  # type: ignore[arg-type]
-    assert sum(kind == LISTS for _, kind, _ in frames_of(book)) > len(LEFT.blocks.slots)
+    assert sum(kind == LISTS_MESSAGE for _, kind, _ in frames_of(book)) > len(LEFT.blocks.slots)
 
 
 # What crosses
@@ -270,10 +281,10 @@ def ciphers_and_proofs(data: bytes, lists: list[int]) -> tuple[bytes, list[bytes
 def check_transcript(frames: list[Frame], rule: Rule, left: vm.Release, right: vm.Release, folder: Path) -> None:
     """All that may be in what the left party kept: two rules, two releases, a key, and fresh ciphertexts."""
     ours, theirs = ([(kind, data) for way, kind, data in frames if way == which] for which in (b">", b"<"))
-    assert [kind for kind, _ in ours[:3]] == [RULE, RELEASE, KEY], "kinds"
-    assert {kind for kind, _ in ours[3:]} == {LISTS}, "kinds"
-    assert [kind for kind, _ in theirs[:2]] == [RULE, RELEASE], "kinds"
-    assert {kind for kind, _ in theirs[2:]} == {ANSWERS}, "kinds"
+    assert [kind for kind, _ in ours[:3]] == [RULE_MESSAGE, RELEASE_MESSAGE, KEY_MESSAGE], "kinds"
+    assert {kind for kind, _ in ours[3:]} == {LISTS_MESSAGE}, "kinds"
+    assert [kind for kind, _ in theirs[:2]] == [RULE_MESSAGE, RELEASE_MESSAGE], "kinds"
+    assert {kind for kind, _ in theirs[2:]} == {ANSWERS_MESSAGE}, "kinds"
     for (_, data), is_left in ((ours[0], True), (theirs[0], False)):
         assert data == hello(rule, is_left, left), "rules"
     for (_, data), made in ((ours[1], left), (theirs[1], right)):
@@ -286,7 +297,7 @@ def check_transcript(frames: list[Frame], rule: Rule, left: vm.Release, right: v
     crossed = ours[2][1] + ciphers + answers
     points = [crossed[k : k + 32] for k in range(0, len(crossed), 32)]
     assert all(bindings.crypto_core_ed25519_is_valid_point(point) for point in points), "points"
-    assert all(int.from_bytes(number, "little") < secure_comparison.ORDER for number in proofs), "proofs"
+    assert all(int.from_bytes(number, "little") < secure_comparison.GROUP_ORDER for number in proofs), "proofs"
     assert len({*points, *proofs}) == len(points) + len(proofs), "fresh"
 
 
@@ -318,7 +329,7 @@ def without_dummies(frames: list[Frame]) -> list[Frame]:
     met = meet_in_memory()
     batches = iter(met.batches())
     for way, kind, data in frames:
-        if kind == LISTS:
+        if kind == LISTS_MESSAGE:
             seats, _, low, high = next(batches)
             size = 64 * int(np.sum(high - low + 1)) + 128 * len(low)
             data = b"".join(data[k * size : (k + 1) * size] for k, s in enumerate(seats) if LEFT.seats[s] >= 0)  # noqa: PLW2901
@@ -339,18 +350,24 @@ def changed(frames: list[Frame], kind: int, change: Callable[[bytes], bytes]) ->
 
 NEAR_MISSES: dict[str, tuple[Callable[[list[Frame]], list[Frame]], str]] = {
     "dummies left out": (without_dummies, "sizes"),
-    "a bit in the clear": (lambda f: changed(f, LISTS, lambda data: bytes([1]) * 64 + data[64:]), "points"),
-    "a ciphertext sent twice": (lambda f: changed(f, LISTS, lambda data: data[:64] + data[:64] + data[128:]), "fresh"),
-    "an answer that is not blinded": (lambda f: changed(f, ANSWERS, lambda d: f[-2][2][:64] * (len(d) // 64)), "fresh"),
+    "a bit in the clear": (lambda f: changed(f, LISTS_MESSAGE, lambda data: bytes([1]) * 64 + data[64:]), "points"),
+    "a ciphertext sent twice": (
+        lambda f: changed(f, LISTS_MESSAGE, lambda data: data[:64] + data[:64] + data[128:]),
+        "fresh",
+    ),
+    "an answer that is not blinded": (
+        lambda f: changed(f, ANSWERS_MESSAGE, lambda d: f[-2][2][:64] * (len(d) // 64)),
+        "fresh",
+    ),
     "an answer too many": (
-        lambda f: changed(f, ANSWERS, lambda data: data + secure_comparison.times_base(77) * 2),
+        lambda f: changed(f, ANSWERS_MESSAGE, lambda data: data + secure_comparison.times_base(77) * 2),
         "fresh|sizes",
     ),
-    "a message of another kind": (lambda f: [*f, (b">", RULE, b"{}")], "kinds"),
+    "a message of another kind": (lambda f: [*f, (b">", RULE_MESSAGE, b"{}")], "kinds"),
     "a second release": (lambda f: [*f[:2], f[2], *f[2:]], "kinds"),
-    "more in the rule": (lambda f: changed(f, RULE, lambda data: data[:-1] + b', "true_rows": 9}'), "rules"),
-    "a proof sent twice": (lambda f: changed(f, LISTS, lambda data: data[:-32] + data[-64:-32]), "fresh"),
-    "another release": (lambda f: changed(f, RELEASE, lambda data: data + b" "), "releases"),
+    "more in the rule": (lambda f: changed(f, RULE_MESSAGE, lambda data: data[:-1] + b', "true_rows": 9}'), "rules"),
+    "a proof sent twice": (lambda f: changed(f, LISTS_MESSAGE, lambda data: data[:-32] + data[-64:-32]), "fresh"),
+    "another release": (lambda f: changed(f, RELEASE_MESSAGE, lambda data: data + b" "), "releases"),
 }
 
 
@@ -396,7 +413,7 @@ def test_who_sits_behind_a_slot_does_not_show_in_what_crosses() -> None:
     for left, right in (moved, mixed, empty, full, (LEFT, empty[1]), (full[0], RIGHT)):
         frames = transcript(left, right)
         assert shape(frames) == shape(usual)
-        clear = (RULE, RELEASE)
+        clear = (RULE_MESSAGE, RELEASE_MESSAGE)
         assert [f for f in frames if f[1] in clear] == [f for f in usual if f[1] in clear]
 
 
@@ -407,31 +424,31 @@ OTHERS = {
     "thresholds": Rule.of(BOARD, (1, 3)),
     "domain": Rule.of(vm.Domain({"x": (0, 11), "z": (0, 7)}), (1, 2)),
     "steps (--step)": Rule.of(BOARD, (1, 2), ("0.5", 1)),  # the same thresholds, in more steps
-    "part that may be lost (--lost)": Rule.of(BOARD, (1, 2), lost="0.02"),
+    "fraction of records that may be lost (--lost)": Rule.of(BOARD, (1, 2), lost="0.02"),
 }
 OTHER_SIDES = {
     "epsilon (--epsilon)": open_board(7, 2, RULES, epsilon=2),
     "number of rows (--rows)": replace(RIGHT, rows=9),
-    "method (--method, --height, or those of a release that was kept)": open_board(7, 2, RULES, "kd-standard"),
+    "method (--method, --height, or those of a release given by --release)": open_board(7, 2, RULES, "kd-standard"),
 }
 
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_parties_who_do_not_agree_are_both_told_on_what(what: str) -> None:
     for party in run_both(be_left(), be_right(rule=OTHERS[what])):
-        refused(party, f"The parties do not agree on the {what}: give both the same.")
+        refused(party, f"The parties do not agree on the {what}. Use the same for both.")
 
 
 @pytest.mark.parametrize("what", OTHER_SIDES)
 def test_parties_who_made_their_releases_otherwise_are_both_told_on_what(what: str) -> None:
     for party in run_both(be_left(), be_right(OTHER_SIDES[what])):
-        refused(party, f"The parties do not agree on the {what}: give both the same.")
+        refused(party, f"The parties do not agree on the {what}. Use the same for both.")
 
 
 @pytest.mark.parametrize("be", [be_left, be_right])
 def test_two_parties_of_the_same_side_are_both_told(be: Callable) -> None:
     for party in run_both(be(), be()):
-        refused(party, "do not agree on the party: one listens, the other connects")
+        refused(party, "Both parties have the same role. One must listen (--listen) and the other connect (--connect).")
 
 
 @pytest.mark.parametrize(
@@ -449,17 +466,17 @@ def test_two_parties_of_the_same_side_are_both_told(be: Callable) -> None:
     ],
 )
 def test_another_protocol_is_named(said: bytes) -> None:
-    left, _ = run_both(be_left(), say((RULE, said), listen=1))
-    refused(left, "The parties do not agree on the protocol: give both the same.")
+    left, _ = run_both(be_left(), say((RULE_MESSAGE, said), listen=1))
+    refused(left, "The parties do not agree on the protocol. Use the same for both.")
 
 
 # When the other goes away or talks nonsense
 
 
-MET = (RULE, hello(RULES, False)), (RELEASE, protocol.to_bytes(RIGHT.release))
-MET_LEFT = (RULE, hello(RULES, True)), (RELEASE, protocol.to_bytes(LEFT.release))
+MET = (RULE_MESSAGE, hello(RULES, False)), (RELEASE_MESSAGE, protocol.to_bytes(RIGHT.release))
+MET_LEFT = (RULE_MESSAGE, hello(RULES, True)), (RELEASE_MESSAGE, protocol.to_bytes(LEFT.release))
 POINT = secure_comparison.times_base(5)
-STRANGE = "The other party does not speak this protocol: both need the same version of veilmap."
+STRANGE = "The other party sent an unexpected message. Both parties need the same version of veilmap."
 
 
 @pytest.mark.parametrize("said", range(3))
@@ -467,30 +484,30 @@ def test_a_left_party_whose_other_goes_is_told_so(said: int) -> None:
     """At once, or when it has heard what the left party had to say."""
     for listen in (0, said + 1):
         left, _ = run_both(be_left(), say(*MET[:said], listen=listen))
-        refused(left, "The other party has gone: see what it says. What has crossed is spent; with --release a party")
+        refused(left, "The other party closed the connection. Check its error message. The budget of a release that")
 
 
 @pytest.mark.parametrize("said", range(4))
 def test_a_right_party_whose_other_goes_is_told_so(said: int) -> None:
-    right = run_both(say(*[*MET_LEFT, (KEY, POINT)][:said], listen=1 if said < 2 else 2), be_right())[1]
-    refused(right, "The other party has gone")
+    right = run_both(say(*[*MET_LEFT, (KEY_MESSAGE, POINT)][:said], listen=1 if said < 2 else 2), be_right())[1]
+    refused(right, "The other party closed the connection")
 
 
 def test_a_party_that_goes_in_the_middle_of_a_frame_has_gone() -> None:
     def part(stream: socket.socket) -> None:
-        stream.sendall(struct.pack("<BQ", RULE, 1000) + b"{")
+        stream.sendall(struct.pack("<BQ", RULE_MESSAGE, 1000) + b"{")
 
-    refused(run_both(be_left(), part)[0], "The other party has gone")
+    refused(run_both(be_left(), part)[0], "The other party closed the connection")
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        struct.pack("<BQ", RULE, 2**63),
-        struct.pack("<BQ", RULE, 2**16 + 1),
-        struct.pack("<BQ", KEY, 0),
-        struct.pack("<BQ", ANSWERS, 0),
+        struct.pack("<BQ", RULE_MESSAGE, 2**63),
+        struct.pack("<BQ", RULE_MESSAGE, 2**16 + 1),
+        struct.pack("<BQ", KEY_MESSAGE, 0),
+        struct.pack("<BQ", ANSWERS_MESSAGE, 0),
     ],
     ids=["http", "absurd", "a byte too long", "another kind", "a kind of later on"],
 )
@@ -503,7 +520,7 @@ def test_what_is_not_the_protocol_is_refused_at_its_head(data: bytes) -> None:
 
 
 def test_a_hello_may_be_as_long_as_is_allowed() -> None:
-    refused(run_both(be_left(), say((RULE, bytes(1 << 16)), listen=1))[0], "do not agree on the protocol")
+    refused(run_both(be_left(), say((RULE_MESSAGE, bytes(1 << 16)), listen=1))[0], "do not agree on the protocol")
 
 
 def cut_after(*frames: tuple[int, bytes], kind: int, size: int, listen: int) -> Callable[[socket.socket], object]:
@@ -528,12 +545,12 @@ def sizes_of_first() -> tuple[int, int]:
 def test_a_message_of_another_size_is_refused_before_it_is_read(wrong: int) -> None:
     """The rest of it never comes: who waits for it is stuck."""
     lists, answers = sizes_of_first()
-    talk = cut_after(*MET, kind=ANSWERS, size=answers + wrong, listen=3)
+    talk = cut_after(*MET, kind=ANSWERS_MESSAGE, size=answers + wrong, listen=3)
     refused(run_both(be_left(), talk)[0], STRANGE)
-    talk = cut_after(*MET_LEFT, (KEY, POINT), kind=LISTS, size=lists + wrong, listen=2)
+    talk = cut_after(*MET_LEFT, (KEY_MESSAGE, POINT), kind=LISTS_MESSAGE, size=lists + wrong, listen=2)
     refused(run_both(talk, be_right())[1], STRANGE)
     if 32 + wrong >= 0:
-        refused(run_both(cut_after(*MET_LEFT, kind=KEY, size=32 + wrong, listen=2), be_right())[1], STRANGE)
+        refused(run_both(cut_after(*MET_LEFT, kind=KEY_MESSAGE, size=32 + wrong, listen=2), be_right())[1], STRANGE)
 
 
 @pytest.mark.parametrize("said", range(3))
@@ -579,23 +596,25 @@ class FullBook(io.BytesIO):
         return super().write(data)
 
 
-@pytest.mark.parametrize("kind", [RULE, RELEASE, KEY, LISTS, ANSWERS], ids=list("HRKLA"))
+@pytest.mark.parametrize(
+    "kind", [RULE_MESSAGE, RELEASE_MESSAGE, KEY_MESSAGE, LISTS_MESSAGE, ANSWERS_MESSAGE], ids=list("HRKLA")
+)
 @pytest.mark.parametrize("batch", [1500, 1 << 21])
 def test_a_transcript_that_cannot_be_written_ends_both(monkeypatch: pytest.MonkeyPatch, kind: int, batch: int) -> None:
     """Whoever keeps it is told the reason; also where lists go out from a thread of their own."""
-    monkeypatch.setattr(agreement, "BATCH", batch)
+    monkeypatch.setattr(agreement, "BYTES_PER_BATCH", batch)
     for _ in range(4):  # who notices first is a matter of timing
         left, right = run_both(be_left(book=FullBook(kind)), be_right())
         refused(left, "Cannot write the transcript: No space left on device.")
-        refused(right, "The other party has gone")
+        refused(right, "The other party closed the connection")
         left, right = run_both(be_left(), be_right(book=FullBook(kind)))
-        refused(left, "The other party has gone")
+        refused(left, "The other party closed the connection")
         refused(right, "Cannot write the transcript: No space left on device.")
 
 
 def test_a_transcript_that_cannot_be_written_ends_both_at_one_table() -> None:
     def together(stream: socket.socket) -> object:
-        return protocol.compare_both(LEFT, RIGHT, RULES, lambda part: None, FullBook(LISTS))
+        return protocol.compare_both(LEFT, RIGHT, RULES, lambda part: None, FullBook(LISTS_MESSAGE))
 
     refused(run_both(together, lambda stream: None)[0], "Cannot write the transcript")
 
@@ -607,10 +626,10 @@ def test_a_left_party_whose_lists_fail_says_why(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(protocol, "_places_in_lists", fail)
     left, right = run_both(be_left(), be_right())
     assert isinstance(left.error, MemoryError), left.error
-    refused(right, "The other party has gone")
+    refused(right, "The other party closed the connection")
 
 
-NO_RELEASE = "What the other party sent is not a sound release of this version of veilmap."
+NO_RELEASE = "The other party sent a file that is not a valid release of this version of veilmap."
 
 
 def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
@@ -626,9 +645,15 @@ def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
             good[:300] + bytes([good[300] ^ 1]) + good[301:],
             NO_RELEASE,
         ),
-        "another domain": (to_bytes(open_board(5, 1, other).release, folder), "another domain than agreed"),
-        "overlapping boxes": (to_bytes(curve, folder), "another epsilon, method or promise than agreed"),
-        "absurd counts": (to_bytes(forged(RIGHT.release, 2.0**40, 1.0), folder), "none of them absurd"),
+        "another domain": (to_bytes(open_board(5, 1, other).release, folder), "is not the agreed domain"),
+        "overlapping boxes": (
+            to_bytes(curve, folder),
+            "its epsilon, method or privacy guarantee is not the agreed one",
+        ),
+        "absurd counts": (
+            to_bytes(forged(RIGHT.release, 2.0**40, 1.0), folder),
+            "must add up to fewer than 67,108,864 slots",
+        ),
         "too little noise": (to_bytes(forged(private, 1, 1e-3), folder), NO_RELEASE),
     }
 
@@ -648,7 +673,7 @@ def releases(folder: Path) -> dict[str, tuple[bytes, str]]:
 )
 def test_what_is_no_release_for_matching_is_refused(name: str, tmp_path: Path) -> None:
     data, sentence = releases(tmp_path)[name]
-    left, _ = run_both(be_left(), say(MET[0], (RELEASE, data), listen=2))
+    left, _ = run_both(be_left(), say(MET[0], (RELEASE_MESSAGE, data), listen=2))
     refused(left, sentence)
     assert str(tmp_path) not in str(left.error)
 
@@ -663,21 +688,21 @@ def test_what_is_no_release_for_matching_is_refused(name: str, tmp_path: Path) -
     ],
 )
 def test_a_left_party_refuses_answers_that_are_none(answers: Callable[[int], bytes], sentence: str) -> None:
-    left, _ = run_both(be_left(), say(*MET, (ANSWERS, answers(sizes_of_first()[1])), listen=3))
+    left, _ = run_both(be_left(), say(*MET, (ANSWERS_MESSAGE, answers(sizes_of_first()[1])), listen=3))
     refused(left, sentence)
 
 
 def test_a_left_party_that_refuses_an_answer_does_not_wait_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lists are more than a socket holds, and the other, who talks nonsense, does not read them."""
-    monkeypatch.setattr(agreement, "BATCH", 1 << 17)
+    monkeypatch.setattr(agreement, "BYTES_PER_BATCH", 1 << 17)
     rule = Rule.of(vm.Domain({"x": (0, 4000)}), [0])
     side = open_side(np.zeros((6, 1)), rule, 50, leaves_only("quad-baseline", 1, rule, 50, None))
 
     def part(stream: socket.socket) -> None:
         wire = Wire(stream)
         seats, slots, _, _ = next(meet(wire, side, rule, left=False).batches())
-        wire.receive(KEY, 32)
-        wire.send(ANSWERS, bytes(64 * len(seats) * len(slots)))
+        wire.receive(KEY_MESSAGE, 32)
+        wire.send(ANSWERS_MESSAGE, bytes(64 * len(seats) * len(slots)))
         gone = select.poll()
         gone.register(stream, 0)
         assert gone.poll(1000 * PATIENCE)
@@ -699,14 +724,17 @@ def test_a_left_party_that_refuses_an_answer_does_not_wait_for_the_other(monkeyp
 )
 def test_a_right_party_refuses_lists_that_are_none(key: bytes, lists: Callable[[int], bytes], sentence: str) -> None:
     data = lists(sizes_of_first()[0])
-    refused(run_both(say(*MET_LEFT, (KEY, key), (LISTS, data), listen=2), be_right())[1], sentence)
+    refused(run_both(say(*MET_LEFT, (KEY_MESSAGE, key), (LISTS_MESSAGE, data), listen=2), be_right())[1], sentence)
 
 
 def test_boxes_too_wide_for_lists_are_refused_on_both_sides() -> None:
     rule = Rule.of(vm.Domain({"x": (0, 100_000)}), [20_000])
     side = open_side(np.zeros((3, 1)), rule, 5, leaves_only("quad-baseline", 1, rule, 5, None))
     for party in run_both(be_left(side, rule), be_right(side, rule)):
-        refused(party, "steps along x is too wide for the secure step: take larger steps than 1 there (--step)")
+        refused(
+            party,
+            "steps wide along x, which is too wide for the secure step. Use steps larger than 1 on that axis (--step)",
+        )
 
 
 def test_both_at_one_table_fail_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -746,7 +774,7 @@ def test_boxes_that_are_too_wide_are_named_before_anybody_meets() -> None:
     side = open_side(np.zeros((3, 2)), rule, 5, leaves_only("quad-baseline", 1, rule, 5, None))
     Agreement.of(rule, side.blocks, side.blocks).must_be_short()  # halves of 15,000
     whole = replace(side.blocks, lo=side.blocks.lo[:1] * 0, hi=np.array([[9, 30_000]]), slots=np.array([1]))
-    with pytest.raises(BadInput, match="A box of 30,001 steps along y is too wide for the secure step"):
+    with pytest.raises(BadInput, match="A box is 30,001 steps wide along y, which is too wide for the secure step"):
         Agreement.of(rule, whole, side.blocks).must_be_short()
     Agreement.of(rule, side.blocks, whole).must_be_short()  # only the left party makes lists
 
