@@ -36,7 +36,7 @@ from veilmap.answers import calibration
 from veilmap.estimate import unevenness
 from veilmap.method.method import Method, PostProcessing
 from veilmap.method.registry import METHODS
-from veilmap.reproduce.point_sets import read_sets, usual_sets
+from veilmap.reproduce.point_sets import default_sets, read_sets
 from veilmap.reproduce.score import typical
 from veilmap.structures import best
 from veilmap.testing import fixed_entropy
@@ -99,7 +99,7 @@ def variants() -> Iterator[tuple[str, Variant]]:
 
 def data_sets(files: list[Path]) -> Iterator[tuple[str, np.ndarray, vm.Domain]]:
     """Yield names, points and domains."""
-    found = read_sets(files, None, DATA_SEED, False) if files else usual_sets(DATA_SEED, True)
+    found = read_sets(files, None, DATA_SEED, False) if files else default_sets(DATA_SEED, True)
     for name, setting in found.items():
         yield name, setting.points, setting.domain
     if files:

@@ -24,10 +24,10 @@ from benchmarks.data import roads
 from benchmarks.zones import counties
 from veilmap.matching import secure_comparison
 from veilmap.matching.protocol import expected_seconds, measure_speed
-from veilmap.reproduce.census import PEOPLE, THRESHOLDS, census
+from veilmap.reproduce.census import PEOPLE_DOMAIN, PEOPLE_THRESHOLDS, census
 from veilmap.reproduce.data import PAPER_BOX
 
-HEIGHT = 10
+TREE_HEIGHT = 10
 
 
 def best_of(runs: int, *jobs: Callable[[], object]) -> list[float]:
@@ -54,7 +54,11 @@ class Report:
 
 
 def ready(
-    points: np.ndarray, domain: vm.Domain, height: int | None = HEIGHT, method: str = "quad-opt", epsilon: float = 0.5
+    points: np.ndarray,
+    domain: vm.Domain,
+    height: int | None = TREE_HEIGHT,
+    method: str = "quad-opt",
+    epsilon: float = 0.5,
 ) -> vm.Release:
     """A release that has answered: tables and all."""
     made = vm.release(points, domain, epsilon=epsilon, method=method, height=height)
@@ -71,11 +75,11 @@ def measure_matching(report: Report) -> None:
     """10,000 × 10,000 records of four attributes: blocking, and one secure comparison."""
     people = census(15_000, 5)
     left, right = people[:10_000], people[5_000:]
-    block = partial(vm.match, left, right, THRESHOLDS, 1, domain=PEOPLE, steps=(1, 1, 1, 100))
+    block = partial(vm.match, left, right, PEOPLE_THRESHOLDS, 1, domain=PEOPLE_DOMAIN, steps=(1, 1, 1, 100))
     found = block()
 
     def compare_plainly() -> int:
-        return sum(int(np.all(np.abs(right - one) <= THRESHOLDS, axis=1).sum()) for one in left)
+        return sum(int(np.all(np.abs(right - one) <= PEOPLE_THRESHOLDS, axis=1).sum()) for one in left)
 
     ours, theirs = best_of(3, block, compare_plainly)
     report.row(

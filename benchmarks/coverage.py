@@ -20,16 +20,19 @@ from pathlib import Path
 import numpy as np
 
 import veilmap as vm
-from benchmarks.data import DATA
+from benchmarks.data import DATA_FOLDER
 from veilmap.reproduce.data import two_states
-from veilmap.reproduce.point_sets import usual_sets
+from veilmap.reproduce.point_sets import default_sets
 
-SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
-CUBES, SLAB = (0.1, 0.25, 0.5), (0.05, 0.8)  # of the domain's sides: those of cubes, across a slab and along it
-EPSILONS = (0.1, 0.5, 1.0)
-BAND = (93.0, 97.0)
-METHODS = "best,quad-opt,quad-opt+check,quad-opt:10,kd-hybrid,kd-hybrid+check"
-CHECK = {"check": "0.01"}
+QUERY_SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
+CUBE_SIDES, SLAB_SIDES = (
+    (0.1, 0.25, 0.5),
+    (0.05, 0.8),
+)  # of the domain's sides: those of cubes, across a slab and along it
+MEASURED_EPSILONS = (0.1, 0.5, 1.0)
+TARGET_COVERAGE = (93.0, 97.0)
+DEFAULT_METHODS = "best,quad-opt,quad-opt+check,quad-opt:10,kd-hybrid,kd-hybrid+check"
+CHECK_OPTION = {"check": "0.01"}
 
 
 def towns(n: int = 100_000, axes: int = 2) -> np.ndarray:
@@ -43,7 +46,7 @@ def towns(n: int = 100_000, axes: int = 2) -> np.ndarray:
 
 def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
     """The sets that are measured: those given, else generated ones and the road files where they are at hand."""
-    paths = files or (sorted(DATA.glob("road_*.parquet")) if axes == 2 else [])
+    paths = files or (sorted(DATA_FOLDER.glob("road_*.parquet")) if axes == 2 else [])
     if not files:
         rng = np.random.default_rng(0)
         if axes == 2:
@@ -63,15 +66,15 @@ def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
 
 def others() -> Iterator[tuple[str, np.ndarray]]:
     """Those of the score."""
-    for name, setting in usual_sets(0, quick=True).items():
+    for name, setting in default_sets(0, quick=True).items():
         yield name, setting.points
 
 
 def shapes(axes: int) -> np.ndarray:
     """The sides of boxes that are asked for, as parts of the domain's."""
     if axes == 2:
-        return SHAPES
-    return np.array([*([side] * axes for side in CUBES), [SLAB[0], *[SLAB[1]] * (axes - 1)]])
+        return QUERY_SHAPES
+    return np.array([*([side] * axes for side in CUBE_SIDES), [SLAB_SIDES[0], *[SLAB_SIDES[1]] * (axes - 1)]])
 
 
 def counts(points: np.ndarray, boxes: np.ndarray) -> np.ndarray:
@@ -90,7 +93,7 @@ def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.nd
     """Random boxes of each shape that are not empty, and their counts: (shapes, number, …)."""
     rng, lo, wide = np.random.default_rng(2), domain.lo, domain.hi - domain.lo
     axes = domain.dimensions
-    boxes, truth = np.empty((len(SHAPES), number, 2 * axes)), np.empty((len(SHAPES), number))
+    boxes, truth = np.empty((len(QUERY_SHAPES), number, 2 * axes)), np.empty((len(QUERY_SHAPES), number))
     for i, shape in enumerate(shapes(axes)):
         found = 0
         while found < number:
@@ -107,7 +110,7 @@ def how(method: str) -> dict[str, object]:
     """What a release is told of a method like quad-opt:10+check."""
     plainly, check, _ = method.partition("+check")
     name, _, height = plainly.partition(":")
-    return {"method": name, "height": int(height) if height else None, "options": CHECK if check else None}
+    return {"method": name, "height": int(height) if height else None, "options": CHECK_OPTION if check else None}
 
 
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, queries: int) -> tuple[list, list]:
@@ -115,11 +118,11 @@ def covered(points: np.ndarray, method: str, epsilon: float, releases: int, quer
     domain = vm.Domain({f"x{k}": (float(axis.min()), float(axis.max())) for k, axis in enumerate(points.T)})
     pool, truth = questions(points, domain, 5 * queries)
     rng = np.random.default_rng(3)
-    held, length, noise_only = np.zeros((3, len(SHAPES)))
+    held, length, noise_only = np.zeros((3, len(QUERY_SHAPES)))
     for _ in range(releases):
         made = vm.release(points, domain, epsilon, **how(method))
         plain = replace(made, estimates=replace(made.estimates, unevenness=None, learn=None))
-        for i in range(len(SHAPES)):
+        for i in range(len(QUERY_SHAPES)):
             some = rng.choice(len(truth[i]), queries, replace=False)
             answers, noise = (r.count(pool[i, some], confidence=0.95) for r in (made, plain))
             held[i] += np.count_nonzero((answers.low <= truth[i, some]) & (truth[i, some] <= answers.high))
@@ -131,7 +134,7 @@ def covered(points: np.ndarray, method: str, epsilon: float, releases: int, quer
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("files", nargs="*", type=Path)
-    ask.add_argument("--methods", default=METHODS)
+    ask.add_argument("--methods", default=DEFAULT_METHODS)
     ask.add_argument("--releases", type=int, default=40)
     ask.add_argument("--queries", type=int, default=100)
     ask.add_argument("--axes", type=int, default=2)
@@ -141,7 +144,7 @@ def main() -> None:
     found: dict[str, list[list[float]]] = {}
     for name, points in others() if given.others else sets(given.files, given.axes):
         for method in given.methods.split(","):
-            for epsilon in EPSILONS:
+            for epsilon in MEASURED_EPSILONS:
                 parts, length = covered(points, method, epsilon, given.releases, given.queries)
                 found.setdefault(method, []).append(parts)
                 print(
@@ -151,8 +154,14 @@ def main() -> None:
                 )
     for method, rows in found.items():
         cells = np.array(rows)
-        good, means = np.sum((cells >= BAND[0]) & (cells <= BAND[1])), " ".join(f"{m:.1f}" for m in cells.mean(axis=0))
-        print(f"{method}: {good} of {cells.size} cells in {BAND[0]:g}-{BAND[1]:g} %; on average {means} %")
+        good, means = (
+            np.sum((cells >= TARGET_COVERAGE[0]) & (cells <= TARGET_COVERAGE[1])),
+            " ".join(f"{m:.1f}" for m in cells.mean(axis=0)),
+        )
+        print(
+            f"{method}: {good} of {cells.size} settings in {TARGET_COVERAGE[0]:g}-{TARGET_COVERAGE[1]:g} %; "
+            f"on average {means} %"
+        )
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from veilmap.reproduce.data import two_states
 
-DATA = Path(os.environ.get("VEILMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA_FOLDER = Path(os.environ.get("VEILMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def roads(name: str = "road_west_cities") -> tuple[NDArray[np.float64], str]:
     """The points of a road file in a fixed shuffled order, or generated ones; and what they are."""
-    path = DATA / f"{name}.parquet"
+    path = DATA_FOLDER / f"{name}.parquet"
     if path.exists():
         import pyarrow.parquet as pq
 

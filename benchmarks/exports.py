@@ -12,7 +12,7 @@ import numpy as np
 import veilmap as vm
 from veilmap.plot import draw
 
-ROWS, HEIGHT = 1_000_000, 10
+ROW_COUNT, TREE_HEIGHT = 1_000_000, 10
 
 
 def timed(work: Callable[[], None]) -> float:
@@ -25,10 +25,10 @@ def timed(work: Callable[[], None]) -> float:
 
 def main() -> None:
     domain = vm.Domain({"lon": (-125, -103), "lat": (31, 49)})
-    rows = np.random.default_rng(1).normal((-114, 40), 2, (ROWS, 2))
-    release = vm.release(rows, domain, 1, "quad-opt", height=HEIGHT)
+    rows = np.random.default_rng(1).normal((-114, 40), 2, (ROW_COUNT, 2))
+    release = vm.release(rows, domain, 1, "quad-opt", height=TREE_HEIGHT)
     leaves = int(release.estimates.tree.is_leaf.sum())
-    print(f"quad-opt of height {HEIGHT}, {leaves:,} cells; processor seconds\n")
+    print(f"quad-opt of height {TREE_HEIGHT}, {leaves:,} cells; processor seconds\n")
     print("| export | seconds | MB |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, look in (

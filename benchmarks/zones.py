@@ -17,12 +17,12 @@ import numpy as np
 import shapely
 
 import veilmap as vm
-from benchmarks.coverage import BAND, EPSILONS, METHODS, how, sets
+from benchmarks.coverage import DEFAULT_METHODS, MEASURED_EPSILONS, TARGET_COVERAGE, how, sets
 from benchmarks.data import roads
 from veilmap.reproduce.data import PAPER_BOX
 
-CORNERS = 300
-POINTS = 10_000_000
+CORNERS_PER_ZONE = 300
+SYNTHETIC_POINTS = 10_000_000
 
 
 def counties(domain: vm.Domain, number: int) -> np.ndarray:
@@ -31,7 +31,7 @@ def counties(domain: vm.Domain, number: int) -> np.ndarray:
     square = shapely.box(0, 0, 1, 1)
     cells = shapely.voronoi_polygons(shapely.MultiPoint(rng.beta(0.8, 0.8, (number, 2))), extend_to=square)
     cells = shapely.intersection(shapely.get_parts(cells), square)
-    cells = shapely.segmentize(cells, 4 / np.sqrt(number) / CORNERS)
+    cells = shapely.segmentize(cells, 4 / np.sqrt(number) / CORNERS_PER_ZONE)
     turns = [(wave, *rng.random(2), *rng.standard_normal(2)) for wave in np.sqrt(number) * 2.0 ** np.arange(4)]
 
     def bend(at: np.ndarray) -> np.ndarray:
@@ -69,10 +69,12 @@ def measure_time(number: int) -> None:
     for method, height in (("quad-opt", 10), ("best", None), ("kd-hybrid", 8), ("hilbert-r", 8)):
         made = vm.release(points, PAPER_BOX, 0.5, method, height)
         answer(made, zones[:1])  # kernels, and what is learned once
-        seconds, drawn = (min(times(job)) for job in (lambda m=made: answer(m, zones), lambda m=made: m.sample(POINTS)))
+        seconds, drawn = (
+            min(times(job)) for job in (lambda m=made: answer(m, zones), lambda m=made: m.sample(SYNTHETIC_POINTS))
+        )
         size = made.estimates.tree.size
         print(f"{method:<12}{size:>10,} nodes{seconds:8.2f} s with error bars", end="; ")
-        print(f"{POINTS:,} synthetic points in {drawn:.2f} s", flush=True)
+        print(f"{SYNTHETIC_POINTS:,} synthetic points in {drawn:.2f} s", flush=True)
 
 
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, number: int) -> tuple[float, float]:
@@ -94,7 +96,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("files", nargs="*", type=Path)
     ask.add_argument("--zones", type=int, default=3000)
-    ask.add_argument("--methods", default=METHODS)
+    ask.add_argument("--methods", default=DEFAULT_METHODS)
     ask.add_argument("--releases", type=int, default=20)
     given = ask.parse_args()
     measure_time(given.zones)
@@ -102,12 +104,12 @@ def main() -> None:
     within: dict[str, list[bool]] = {}
     for name, points in sets(given.files, 2):
         for method in given.methods.split(","):
-            for epsilon in EPSILONS:
+            for epsilon in MEASURED_EPSILONS:
                 part, times = covered(points, method, epsilon, given.releases, given.zones)
-                within.setdefault(method, []).append(BAND[0] <= part <= BAND[1])
+                within.setdefault(method, []).append(TARGET_COVERAGE[0] <= part <= TARGET_COVERAGE[1])
                 print(f"{name:<18}{method:<16}{epsilon:>4}{part:>12.1f}{times:>22.2f}", flush=True)
     for method, cells in within.items():
-        print(f"{method}: {sum(cells)} of {len(cells)} in {BAND[0]:g}-{BAND[1]:g} %")
+        print(f"{method}: {sum(cells)} of {len(cells)} in {TARGET_COVERAGE[0]:g}-{TARGET_COVERAGE[1]:g} %")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parent
-PICTURES = DOCS / "images" / "study"
-TOP = """\
+DOCS_FOLDER = Path(__file__).parent
+PICTURES_FOLDER = DOCS_FOLDER / "images" / "study"
+PAGE_TOP = """\
 # The study
 
 <!-- Written by docs/make_study.py from the reports of two full runs. -->
@@ -50,8 +50,8 @@ def sections(folder: Path) -> dict[str, str]:
 def illustrated(text: str, folder: Path, name: str) -> str:
     """The text with its pictures copied beside the page."""
     for picture in re.findall(r"\]\(([\w.-]+\.png)\)", text):
-        (PICTURES / name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(folder / picture, PICTURES / name / picture)
+        (PICTURES_FOLDER / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / picture, PICTURES_FOLDER / name / picture)
         text = text.replace(f"]({picture})", f"](images/study/{name}/{picture})")
     return text
 
@@ -59,12 +59,12 @@ def illustrated(text: str, folder: Path, name: str) -> str:
 def main() -> None:
     generated, west = map(Path, sys.argv[1:])
     real = sections(west)
-    page = [TOP]
+    page = [PAGE_TOP]
     for title, text in sections(generated).items():
         page += [f"## {title}", illustrated(text, generated, "generated")]
         if title in real and "record matching" not in title:
             page += ["### The same on the western roads", illustrated(real[title], west, "west")]
-    (DOCS / "study.md").write_text("\n\n".join(page) + "\n", "utf-8")
+    (DOCS_FOLDER / "study.md").write_text("\n\n".join(page) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def _study(
 
 def _score(files: list[Path], domain: str | None, repeats: int | None, seed: int, quick: bool, out: Path) -> None:
     from veilmap.domain import Domain
-    from veilmap.reproduce.point_sets import read_sets, usual_sets
+    from veilmap.reproduce.point_sets import default_sets, read_sets
     from veilmap.reproduce.runner import run
     from veilmap.reproduce.score import experiment, shared_setting
 
@@ -117,7 +117,7 @@ def _score(files: list[Path], domain: str | None, repeats: int | None, seed: int
         raise BadInput("--domain needs --data: it is the domain of your own points. Add --data, or leave --domain out.")
     data_domain = None if domain is None else Domain.parse(domain)
     with _resumable_progress("Score", out) as tell:
-        sets = read_sets(files, data_domain, seed, quick) if files else usual_sets(seed, quick)
+        sets = read_sets(files, data_domain, seed, quick) if files else default_sets(seed, quick)
         setting = shared_setting(seed, quick, repeats)
         compared = experiment(setting, sets)
         rows = run([compared], setting, out, tell)[compared.name]

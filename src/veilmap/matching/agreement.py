@@ -38,7 +38,7 @@ class Agreement:
 
     @classmethod
     def of(cls, rule: Rule, left: Blocks, right: Blocks) -> Agreement:
-        """Return the plan that compares all pairs of boxes that may contain a match; boxes without slots are skipped."""
+        """Return the plan that compares all pairs of boxes that may contain a match, skipping boxes without slots."""
         used = [np.flatnonzero(side.slots) for side in (left, right)]
         if len(used[0]) * len(used[1]) > MAX_BOX_PAIRS:
             raise BadInput("The two releases have too many boxes to check every pair. Choose a smaller height.")

@@ -1,4 +1,4 @@
-"""How far answers are off: boxes of the paper's shapes, what they truly hold, and the errors of releases."""
+"""Query accuracy: boxes of the paper's shapes, their true counts, and the errors of releases."""
 
 from __future__ import annotations
 
@@ -19,34 +19,41 @@ from veilmap.method.method import Method, Noise, PostProcessing
 from veilmap.method.registry import METHODS
 from veilmap.releases.release import Release
 from veilmap.reproduce.data import PAPER_BOX
-from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
-from veilmap.reproduce.study import FEWER, Row, Setting, Table, Task, seed_of
+from veilmap.reproduce.figures import LINE_COLOURS, LINE_MARKERS, drawing, pictures
+from veilmap.reproduce.study import QUICK_POINTS, Row, Setting, Table, Task, seed_of
 from veilmap.testing import fixed_entropy
 
-SHAPES = {"(1, 1)": (1.0, 1.0), "(5, 5)": (5.0, 5.0), "(10, 10)": (10.0, 10.0), "(15, 0.2)": (15.0, 0.2)}  # degrees
-EPSILONS = ("0.1", "0.5", "1")
-ASKED = 600  # boxes of each shape
-MOST_TRIES = 300_000  # to find them
-QUAD_HEIGHT, KD_HEIGHT, PRUNE = 10, 8, 32.0  # the paper's
-HEIGHTS = dict.fromkeys(("quad-baseline", "quad-geo", "quad-post", "quad-opt"), QUAD_HEIGHT) | dict.fromkeys(
+QUERY_SHAPES = {
+    "(1, 1)": (1.0, 1.0),
+    "(5, 5)": (5.0, 5.0),
+    "(10, 10)": (10.0, 10.0),
+    "(15, 0.2)": (15.0, 0.2),
+}  # degrees
+STUDY_EPSILONS = ("0.1", "0.5", "1")
+BOXES_PER_SHAPE = 600
+MAX_BOXES_TRIED = 300_000  # random boxes per shape, to find enough that are not empty
+QUAD_HEIGHT = 10  # as in the paper
+KD_HEIGHT = 8  # as in the paper
+PRUNE_BELOW_COUNT = 32.0  # as in the paper
+PAPER_HEIGHTS = dict.fromkeys(("quad-baseline", "quad-geo", "quad-post", "quad-opt"), QUAD_HEIGHT) | dict.fromkeys(
     ("kd-pure", "kd-true", "kd-standard", "kd-hybrid", "kd-cell", "kd-noisymean", "hilbert-r"), KD_HEIGHT
 )
-"""The methods of the paper, and how high it grows them where height is not what it studies."""
-TINY = 1e-9  # an error, where there is none at all
-LONG = 1 / 3  # of the domain, along some axis
-CELLS = 1964  # a side: as many in all as of the paper's length of 0.01 in the paper's box
+"""The methods of the paper, with the heights that it uses in the experiments that do not vary the height."""
+MIN_RELATIVE_ERROR = 1e-9  # replaces an error of 0 in ratios
+LONG_LEAF_FRACTION = 1 / 3  # a leaf is long if it spans more than this fraction of the domain along an axis
+GRID_CELLS_PER_AXIS = 1964  # gives as many cells as the paper's cell length of 0.01 in the paper's box
 
 
-class Look(NamedTuple):
-    """A method looks the same in every figure."""
+class MethodStyle(NamedTuple):
+    """The style of a method, which is the same in every figure."""
 
     colour: str
     marker: str
     hatch: str
 
 
-LOOKS = {
-    name: Look(COLOURS[colour], MARKERS[marker], hatch)
+METHOD_STYLES = {
+    name: MethodStyle(LINE_COLOURS[colour], LINE_MARKERS[marker], hatch)
     for name, colour, marker, hatch in (
         ("quad-opt", 0, 0, ""),
         ("kd-hybrid", 1, 1, "///"),
@@ -67,60 +74,62 @@ LOOKS = {
 }
 
 
-# Boxes, and what they hold.
+# Boxes and their true counts.
 
 
-class Asked(NamedTuple):
-    """Boxes of one shape, each with a point in it at least."""
+class ShapeQueries(NamedTuple):
+    """Non-empty boxes of one shape, and their true counts."""
 
     boxes: Floats
     truth: Ints
 
 
-def size_of(shape: str, domain: Domain) -> Floats:
-    """The sides of a shape: degrees in the paper's box, and the same parts of another."""
-    part: Floats = np.array(SHAPES[shape]) / (PAPER_BOX.hi - PAPER_BOX.lo)
-    return part * (domain.hi - domain.lo)
+def shape_size(shape: str, domain: Domain) -> Floats:
+    """Return the sides of a shape: degrees in the paper's box, and the same fractions of any other domain."""
+    fraction: Floats = np.array(QUERY_SHAPES[shape]) / (PAPER_BOX.hi - PAPER_BOX.lo)
+    return fraction * (domain.hi - domain.lo)
 
 
 @lru_cache(maxsize=2)
-def points_of(setting: Setting) -> Floats:
-    """All points, or some of them for a quick study."""
-    if not setting.quick or len(setting.points) <= FEWER:
+def study_points(setting: Setting) -> Floats:
+    """Return all points, or a random sample of them for a quick study."""
+    if not setting.quick or len(setting.points) <= QUICK_POINTS:
         return setting.points
-    some = np.random.default_rng(seed_of(setting.seed, "points")).choice(len(setting.points), FEWER, replace=False)
+    some = np.random.default_rng(seed_of(setting.seed, "points")).choice(
+        len(setting.points), QUICK_POINTS, replace=False
+    )
     return np.ascontiguousarray(setting.points[np.sort(some)])
 
 
 @lru_cache(maxsize=2)
-def queries(setting: Setting) -> dict[str, Asked]:
-    """600 random boxes of each shape that hold a point, the same for every experiment of a run."""
-    points = points_of(setting)
+def queries(setting: Setting) -> dict[str, ShapeQueries]:
+    """Return 600 random non-empty boxes of each shape, the same for every experiment of a run."""
+    points = study_points(setting)
     ordered = points[np.argsort(points[:, 0])]
-    return {shape: _ask(ordered, setting, shape) for shape in SHAPES}
+    return {shape: _draw_queries(ordered, setting, shape) for shape in QUERY_SHAPES}
 
 
-def _ask(ordered: Floats, setting: Setting, shape: str) -> Asked:
+def _draw_queries(ordered: Floats, setting: Setting, shape: str) -> ShapeQueries:
     rng = np.random.default_rng(seed_of(setting.seed, "queries", shape))
-    size, boxes, truth = size_of(shape, setting.domain), [np.zeros((0, 4))], [np.zeros(0, np.int64)]
+    size, boxes, truth = shape_size(shape, setting.domain), [np.zeros((0, 4))], [np.zeros(0, np.int64)]
     found = tried = 0
-    while found < ASKED:
-        if tried >= MOST_TRIES:
+    while found < BOXES_PER_SHAPE:
+        if tried >= MAX_BOXES_TRIED:
             raise BadInput(
-                f"Of {tried:,} random boxes of the shape {shape} fewer than {ASKED} hold a point: "
-                f"give a domain that is closer around the points, or more points."
+                f"Fewer than {BOXES_PER_SHAPE} of {tried:,} random boxes of the shape {shape} contain a point. "
+                f"Give a domain that fits the points more closely, or more points."
             )
-        low = rng.uniform(setting.domain.lo, setting.domain.hi - size, (ASKED, 2))
-        tries = np.hstack([low, low + size])
-        held = held_by(ordered, tries)
-        boxes.append(tries[held > 0])
-        truth.append(held[held > 0])
-        found, tried = found + len(truth[-1]), tried + len(tries)
-    return Asked(np.concatenate(boxes)[:ASKED], np.concatenate(truth)[:ASKED])
+        low = rng.uniform(setting.domain.lo, setting.domain.hi - size, (BOXES_PER_SHAPE, 2))
+        candidates = np.hstack([low, low + size])
+        counts = count_in_boxes(ordered, candidates)
+        boxes.append(candidates[counts > 0])
+        truth.append(counts[counts > 0])
+        found, tried = found + len(truth[-1]), tried + len(candidates)
+    return ShapeQueries(np.concatenate(boxes)[:BOXES_PER_SHAPE], np.concatenate(truth)[:BOXES_PER_SHAPE])
 
 
-def held_by(ordered: Floats, boxes: Floats) -> Ints:
-    """How many points each box holds, its borders included. The points are in order of their first coordinate."""
+def count_in_boxes(ordered: Floats, boxes: Floats) -> Ints:
+    """Return the number of points in each box, borders included. The points must be sorted by first coordinate."""
     x, y = np.ascontiguousarray(ordered[:, 0]), np.ascontiguousarray(ordered[:, 1])
     first, last = np.searchsorted(x, boxes[:, 0]), np.searchsorted(x, boxes[:, 2], "right")
     parts = (y[a:b] for a, b in zip(first, last, strict=True))
@@ -130,8 +139,8 @@ def held_by(ordered: Floats, boxes: Floats) -> Ints:
     return np.fromiter(counts, np.int64, len(boxes))
 
 
-def errors(release: Release, asked: Mapping[str, Asked]) -> dict[str, float]:
-    """|answer − truth| / truth, the median of the boxes of each shape."""
+def errors(release: Release, asked: Mapping[str, ShapeQueries]) -> dict[str, float]:
+    """Return the median of |answer − truth| / truth over the boxes of each shape."""
     answers = release.count(np.concatenate([a.boxes for a in asked.values()])).estimate
     out, at = {}, 0
     for shape, (boxes, truth) in asked.items():
@@ -140,30 +149,32 @@ def errors(release: Release, asked: Mapping[str, Asked]) -> dict[str, float]:
     return out
 
 
-# Methods, and rows of their errors.
+# Methods, and the rows of their errors.
 
 
 def as_in_the_paper(method: Method) -> Method:
-    """With the height, the pruning and the cells of the paper's study, if it is one of the paper's."""
-    if method.name not in HEIGHTS:
+    """Return a method with the height, pruning and cells of the paper's study, or as it is if not in the paper."""
+    if method.name not in PAPER_HEIGHTS:
         return method
-    below = None if isinstance(method.structure, vm.Quadtree) else PRUNE
-    method = replace(at_height(method, HEIGHTS[method.name]), prune_below=below)
+    below = None if isinstance(method.structure, vm.Quadtree) else PRUNE_BELOW_COUNT
+    method = replace(at_height(method, PAPER_HEIGHTS[method.name]), prune_below=below)
     if isinstance(method.structure, vm.CellTree):
-        return replace(method, structure=replace(method.structure, cells=CELLS))
+        return replace(method, structure=replace(method.structure, cells=GRID_CELLS_PER_AXIS))
     return method
 
 
 def at_height(method: Method, height: int) -> Method:
+    """Return a method with another height."""
     return replace(method, structure=replace(method.structure, height=height))  # type: ignore[type-var]
 
 
 def paper_methods(*names: str) -> dict[str, Method]:
+    """Return methods with the parameters of the paper's study."""
     return {name: as_in_the_paper(METHODS[name]) for name in names}
 
 
-def suited(setting: Setting, methods: Mapping[str, Method]) -> dict[str, Method]:
-    """A quick study has fewer points, and its quadtrees one level less."""
+def adapt_methods(setting: Setting, methods: Mapping[str, Method]) -> dict[str, Method]:
+    """Return the methods for a setting. A quick study has fewer points, so its quadtrees have one level fewer."""
     if not setting.quick:
         return dict(methods)
     return {
@@ -177,23 +188,23 @@ def quad_height(setting: Setting) -> int:
 
 
 def pruned_quadtree() -> Method:
-    """quad-opt, pruned as the paper prunes its kd-trees: it does not say whether it pruned quadtrees."""
-    return replace(as_in_the_paper(METHODS["quad-opt"]), name="quad-opt-pruned", prune_below=PRUNE)
+    """Return quad-opt with the pruning of the paper's kd-trees. The paper does not say whether it prunes quadtrees."""
+    return replace(as_in_the_paper(METHODS["quad-opt"]), name="quad-opt-pruned", prune_below=PRUNE_BELOW_COUNT)
 
 
 EXACT_QUADTREE = Method(
     name="quad-exact", structure=vm.Quadtree(QUAD_HEIGHT), noise=Noise.NONE, estimate=PostProcessing.NOISY_COUNTS
 )
-"""What is left of the error without any noise, since points do not lie evenly in cells that a border cuts."""
+"""A non-private baseline without noise: its error comes only from uneven points in leaves that the box cuts."""
 
 
-def made(setting: Setting, method: Method, epsilon: str, *what: object) -> Release:
-    """A release whose random numbers depend on the study's seed, and on what it is for."""
-    with fixed_entropy(seed_of(setting.seed, method.name, epsilon, *what)):
-        return vm.release(points_of(setting), setting.domain, epsilon, method, allow_nonprivate=True)
+def make_release(setting: Setting, method: Method, epsilon: str, *labels: object) -> Release:
+    """Return a release whose random numbers are determined by the study's seed and the given labels."""
+    with fixed_entropy(seed_of(setting.seed, method.name, epsilon, *labels)):
+        return vm.release(study_points(setting), setting.domain, epsilon, method, allow_nonprivate=True)
 
 
-def rows_of(
+def error_rows(
     setting: Setting,
     figure: str,
     method: Method,
@@ -203,16 +214,17 @@ def rows_of(
     spent: str | None = None,
     leaves: bool = False,
 ) -> list[Row]:
-    """The errors of one method, once for every shape and repeat.
+    """Return the errors of one method, one row per shape and repeat.
 
-    ``spent`` is for yardsticks that spend more than they are compared at; ``leaves`` adds how these look.
+    ``spent`` is the epsilon of non-private baselines that spend more than the epsilon at which they are compared.
+    ``leaves`` adds a column on the shape of the leaves.
     """
     asked, rows = queries(setting), list[Row]()
     known: Row = {"method": method.name, "epsilon": epsilon}
     if height is not None:
         method, known = at_height(method, height), known | {"height": height}
     for repeat in range(setting.repeats):
-        release = made(setting, method, spent or epsilon, figure, height, repeat)
+        release = make_release(setting, method, spent or epsilon, figure, height, repeat)
         more = leaf_shape(release) if leaves else {}
         rows += [
             {**known, "shape": shape, "repeat": repeat, "error": error, **more}
@@ -222,31 +234,31 @@ def rows_of(
 
 
 def leaf_shape(release: Release) -> Row:
-    """The share of points in long leaves."""
+    """Return the fraction of points in long leaves."""
     nodes = release.estimates
     leaf = nodes.tree.children == 0
     side: Floats = (nodes.tree.hi[leaf] - nodes.tree.lo[leaf]) / release.domain.side
     held = np.maximum(nodes.estimate[leaf], 0)
-    return {"in_long_leaves": float(held[side.max(axis=1) > LONG].sum() / max(held.sum(), 1))}
+    return {"in_long_leaves": float(held[side.max(axis=1) > LONG_LEAF_FRACTION].sum() / max(held.sum(), 1))}
 
 
-def seconds(setting: Setting, height: int | None) -> float:
-    """About what a release takes, with its answers: by points, and by leaves."""
+def release_seconds(setting: Setting, height: int | None) -> float:
+    """Return the approximate seconds that a release and its answers take, by the number of points and leaves."""
     leaves = 0.0 if height is None else 4.0 ** (height - KD_HEIGHT)
-    return 0.05 + 0.4 * min(len(setting.points), FEWER if setting.quick else 10**9) / 1e6 + 0.06 * leaves
+    return 0.05 + 0.4 * min(len(setting.points), QUICK_POINTS if setting.quick else 10**9) / 1e6 + 0.06 * leaves
 
 
 def tasks_of(
     setting: Setting, figure: str, methods: Mapping[str, Method], epsilons: Sequence[str], leaves: bool = False
 ) -> list[Task]:
-    """A task for each method and epsilon."""
+    """Return one task per method and epsilon."""
     return [
         Task(
             f"{name} epsilon {epsilon}",
-            partial(rows_of, setting, figure, method, epsilon, leaves=leaves),
-            cost=setting.repeats * seconds(setting, None),
+            partial(error_rows, setting, figure, method, epsilon, leaves=leaves),
+            cost=setting.repeats * release_seconds(setting, None),
         )
-        for name, method in suited(setting, methods).items()
+        for name, method in adapt_methods(setting, methods).items()
         for epsilon in epsilons
     ]
 
@@ -255,96 +267,105 @@ def tasks_of(
 
 
 def values(rows: Sequence[Row], column: str = "error", **where: object) -> Floats:
-    """A column of the rows that fit, a value a repeat."""
-    found = [float(row[column]) for row in rows if all(row[name] == value for name, value in where.items())]
-    return np.array(found)
+    """Return a column of the rows that meet all conditions."""
+    return np.array([float(row[column]) for row in rows if all(row[name] == value for name, value in where.items())])
 
 
-def in_order(rows: Sequence[Row], column: str) -> list[Any]:
-    """What a column has, each once, as it first comes."""
+def distinct_values(rows: Sequence[Row], column: str) -> list[Any]:
+    """Return the distinct values of a column in the order of their first appearance."""
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def plain(value: float, digits: int = 2) -> str:
-    """With so many digits, and never as a power of ten."""
+def format_number(value: float, digits: int = 2) -> str:
+    """Return a number with the given significant digits, without an exponent."""
     return f"{value:.{digits}g}" if value < 10**digits else f"{value:.0f}"
 
 
-def times(ratio: float) -> str:
+def format_ratio(ratio: float) -> str:
+    """Return a ratio as text, like "2.50 times"."""
     return f"{ratio:.2f} times" if ratio < 10 else f"{ratio:.0f} times"
 
 
-class Compared(NamedTuple):
-    """Errors of one method and of another, mean by mean, over epsilons and shapes."""
+class Comparison(NamedTuple):
+    """The ratios of one method's mean errors to another's, one per epsilon and shape."""
 
     where: list[str]
-    ratio: Floats  # of the first to the second
-    clearly: int  # so many times every repeat of the first is below every one of the second
+    ratio: Floats  # error of the first method / error of the second
+    clearly: int  # number of settings in which every repeat of the first is below every repeat of the second
 
     @property
     def lower(self) -> int:
+        """Return the number of settings in which the first method has the lower mean error."""
         return int((self.ratio < 1).sum())
 
     @property
     def typical(self) -> float:
+        """Return the geometric mean of the ratios."""
         return float(np.exp(np.log(self.ratio).mean()))
 
     def __str__(self) -> str:
         low, high = int(self.ratio.argmin()), int(self.ratio.argmax())
         return (
-            f"{times(self.typical)} (from {self.ratio[low]:.2f} at {self.where[low]} to {self.ratio[high]:.2f} at "
-            f"{self.where[high]})"
+            f"{format_ratio(self.typical)} (from {self.ratio[low]:.2f} at {self.where[low]} to {self.ratio[high]:.2f} "
+            f"at {self.where[high]})"
         )
 
 
-def compared(
-    rows: Sequence[Row], first: str, second: str, epsilons: Sequence[str] = EPSILONS, shapes: Sequence[str] = ()
-) -> Compared:
+def compare_methods(
+    rows: Sequence[Row], first: str, second: str, epsilons: Sequence[str] = STUDY_EPSILONS, shapes: Sequence[str] = ()
+) -> Comparison:
     where, ratio, clearly = [], [], 0
-    for epsilon, shape in product(epsilons, shapes or SHAPES):
+    for epsilon, shape in product(epsilons, shapes or QUERY_SHAPES):
         a, b = (values(rows, method=name, epsilon=epsilon, shape=shape) for name in (first, second))
         where.append(f"ε {epsilon} {shape}")
-        ratio.append(max(a.mean(), TINY) / max(b.mean(), TINY))
+        ratio.append(max(a.mean(), MIN_RELATIVE_ERROR) / max(b.mean(), MIN_RELATIVE_ERROR))
         clearly += int(a.max() < b.min())
-    return Compared(where, np.array(ratio), clearly)
+    return Comparison(where, np.array(ratio), clearly)
 
 
-def per_cent(found: Floats) -> str:
-    """Mean, and from the lowest to the highest."""
-    mean, low, high = (plain(100 * float(v), 3) for v in (found.mean(), found.min(), found.max()))
+def format_per_cent(found: Floats) -> str:
+    """Return the mean, lowest and highest value in per cent, as text."""
+    mean, low, high = (format_number(100 * float(v), 3) for v in (found.mean(), found.min(), found.max()))
     return mean if found.min() == found.max() else f"{mean} ({low}–{high})"
 
 
 def tables_by_shape(rows: list[Row]) -> list[Table]:
-    """A table for each epsilon."""
+    """Return one table of errors per epsilon."""
     return [
         Table(
             f"Median relative error at ε = {epsilon}, %: mean (lowest–highest of the repeats)",
-            ["method", *SHAPES],
+            ["method", *QUERY_SHAPES],
             [
-                [name, *(per_cent(values(rows, method=name, epsilon=epsilon, shape=s)) for s in SHAPES)]
-                for name in in_order(rows, "method")
+                [name, *(format_per_cent(values(rows, method=name, epsilon=epsilon, shape=s)) for s in QUERY_SHAPES)]
+                for name in distinct_values(rows, "method")
             ],
         )
-        for epsilon in in_order(rows, "epsilon")
+        for epsilon in distinct_values(rows, "epsilon")
     ]
 
 
 def draw_bars(rows: list[Row], folder: Path, figure: str, floor: str = "") -> list[Path]:
-    """A panel for each epsilon; ``floor`` is a yardstick that is drawn as a line across each group."""
-    names = [name for name in in_order(rows, "method") if name in LOOKS and name != floor]
+    """Draw one panel per epsilon. ``floor`` is a non-private baseline, drawn as a line across each group of bars."""
+    names = [name for name in distinct_values(rows, "method") if name in METHOD_STYLES and name != floor]
     width = 0.84 / len(names)
-    with drawing(folder, figure, len(EPSILONS), shared=True) as panels:
-        for axes, epsilon in zip(panels, EPSILONS, strict=True):
+    with drawing(folder, figure, len(STUDY_EPSILONS), shared=True) as panels:
+        for axes, epsilon in zip(panels, STUDY_EPSILONS, strict=True):
             axes.grid(False, axis="x")
             for k, name in enumerate(names):
-                _bars(axes, np.arange(len(SHAPES), dtype=float) - 0.42 + (k + 0.5) * width, width, rows, name, epsilon)
+                _bars(
+                    axes,
+                    np.arange(len(QUERY_SHAPES), dtype=float) - 0.42 + (k + 0.5) * width,
+                    width,
+                    rows,
+                    name,
+                    epsilon,
+                )
             if floor:
-                heights = [100 * values(rows, method=floor, epsilon=epsilon, shape=s).mean() for s in SHAPES]
+                heights = [100 * values(rows, method=floor, epsilon=epsilon, shape=s).mean() for s in QUERY_SHAPES]
                 for at, height in enumerate(heights):
                     axes.plot([at - 0.46, at + 0.46], [height] * 2, color="black", lw=1.2, ls=(0, (3, 1)), label=floor)
             axes.set(title=f"ε = {epsilon}", yscale="log", xlabel="query shape, degrees of the paper's box")
-            axes.set_xticks(range(len(SHAPES)), list(SHAPES))
+            axes.set_xticks(range(len(QUERY_SHAPES)), list(QUERY_SHAPES))
             axes.tick_params(axis="x", length=0)
         panels[0].set_ylabel("median relative error, %")
         for axes in panels:
@@ -357,9 +378,9 @@ def draw_bars(rows: list[Row], folder: Path, figure: str, floor: str = "") -> li
 
 
 def _bars(axes: Any, at: Floats, width: float, rows: list[Row], name: str, epsilon: str) -> None:
-    found = [100 * values(rows, method=name, epsilon=epsilon, shape=shape) for shape in SHAPES]
+    found = [100 * values(rows, method=name, epsilon=epsilon, shape=shape) for shape in QUERY_SHAPES]
     mean = np.array([v.mean() for v in found])
     reach = [mean - [v.min() for v in found], [v.max() for v in found] - mean]
-    look = LOOKS[name]
+    look = METHOD_STYLES[name]
     axes.bar(at, mean, width, color=look.colour, hatch=look.hatch, edgecolor="white", linewidth=0.4, label=name)
     axes.errorbar(at, mean, reach, fmt="none", ecolor="#333333", elinewidth=0.7, capsize=1.2)

