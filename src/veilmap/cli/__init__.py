@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -80,6 +81,15 @@ app.command(epilog=sign.HELP_EXAMPLE)(sign.sign)
 app.command(epilog=audit.HELP_EXAMPLE)(audit.audit)
 app.command(epilog=sample.HELP_EXAMPLE)(sample.sample)
 app.command(epilog=demo.HELP_EXAMPLE)(demo.demo)
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph: typer would print the line breaks of a docstring as they are."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
+
+
+for _command in (*app.registered_commands, *ledger.app.registered_commands):
+    _command.help = _unwrapped(_command.callback.__doc__ or "") if _command.callback else None
 
 
 def main() -> None:

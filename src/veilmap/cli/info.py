@@ -103,8 +103,7 @@ def _facts(release: Release) -> dict[str, str]:
         "Protects": f"{privacy.unit} (neighbouring data sets: {privacy.neighbours})",
         "Budget": f"epsilon {float(privacy.epsilon):g} ({privacy.epsilon}), delta {float(privacy.delta):g}"
         + (f"; rho {float(privacy.rho):g}" if privacy.rho else ""),
-        "Spent": f"{float(privacy.spent):g} of {'rho' if privacy.rho else 'epsilon'}, "
-        f"by {', '.join(privacy.mechanisms)}"
+        "Spent": f"{'rho' if privacy.rho else 'epsilon'} {float(privacy.spent):g}, by {', '.join(privacy.mechanisms)}"
         if privacy.private
         else "not applicable, because this release is not private",
         "Method": f"{method['name']}: {method['structure']['name']}, {tree.height} levels, "

@@ -126,7 +126,7 @@ def show(
     ledger: LedgerOption = DEFAULT_LEDGER,
     dataset: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Show only this data set, with its history.", show_default=False),
+        typer.Argument(metavar="NAME", help="Show only this data set, with its history.", show_default=False),
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
