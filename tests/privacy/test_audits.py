@@ -33,7 +33,7 @@ from veilmap.vault.mechanisms.density_test import decay
 from veilmap.vault.mechanisms.exponential import exponential_cuts
 from veilmap.vault.mechanisms.gaussian import concentrated, discrete_gaussian
 from veilmap.vault.mechanisms.laplace import discrete_laplace
-from veilmap.vault.mechanisms.residuals import noisy_residuals
+from veilmap.vault.mechanisms.residuals import noisy_residual
 from veilmap.vault.mechanisms.roughness import noisy_roughness
 from veilmap.vault.mechanisms.sampling import inner_epsilon
 from veilmap.vault.mechanisms.smooth import geometric
@@ -284,9 +284,9 @@ def misses_of_no_price(patch: pytest.MonkeyPatch) -> None:
     """A check that is paid for once, of two grids: each has noise for all that was paid."""
 
     def careless(cells: Ints, places: Ints, expected: Ints, part: Fraction, *rest: Any) -> int:
-        return noisy_residuals(cells, places, expected, 2 * part, *rest)
+        return noisy_residual(cells, places, expected, 2 * part, *rest)
 
-    patch.setattr("veilmap.vault.measurement.noisy_residuals", careless)
+    patch.setattr("veilmap.vault.mechanisms.residuals.noisy_residual", careless)
 
 
 # --- structures of halves, of looks at a sample, and of a check ---------------------------------------------------

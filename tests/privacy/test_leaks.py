@@ -233,7 +233,7 @@ def publish(points: object, **how: Any) -> vm.Release:
 
 @dataclass(frozen=True)
 class Probing(Structure):
-    """Compares halves, as `best` does of many rows; but with noise as wide as any here."""
+    """Measures roughness, as `best` does for many rows, but with noise as wide as in the other cases."""
 
     height = None
 

@@ -22,7 +22,7 @@ from veilmap.errors import BadInput
 from veilmap.vault.entropy import FixedKeys, RandomBits, SystemKeys
 from veilmap.vault.mechanisms import gaussian, laplace
 from veilmap.vault.mechanisms.gaussian import concentrated, discrete_gaussian, gaussian_variance, root_below
-from veilmap.vault.mechanisms.laplace import BLOCK, discrete_laplace, is_below
+from veilmap.vault.mechanisms.laplace import DRAWS_PER_KEY, discrete_laplace, is_below
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -244,7 +244,7 @@ def test_ties_have_the_same_distribution(monkeypatch: pytest.MonkeyPatch, scale:
 
 @pytest.mark.parametrize(("scale", "accept"), SCALES)
 def test_refilling_does_not_bend_the_distribution(monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool) -> None:
-    monkeypatch.setattr(gaussian, "BATCH", 5)
+    monkeypatch.setattr(gaussian, "MAX_PROPOSALS_PER_BATCH", 5)
     draws = np.concatenate([discrete_gaussian(times(Fraction(3), scale), 4, FixedKeys(s)) for s in range(4000)])
     verdict(chi_square(draws, Fraction(3)), accept)
     # first and last of a call alike
@@ -260,7 +260,7 @@ def test_proposals_are_accepted_often_enough() -> None:
 # --- sizes, refusals, keys --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 100, BLOCK, gaussian.BATCH + 1])
+@pytest.mark.parametrize("n", [0, 1, 2, 100, DRAWS_PER_KEY, gaussian.MAX_PROPOSALS_PER_BATCH + 1])
 def test_any_number_of_draws_can_be_had(n: int) -> None:
     draws = discrete_gaussian(Fraction(10**6), n, FixedKeys(8))
     assert draws.shape == (n,)
@@ -295,7 +295,7 @@ def test_every_batch_takes_fresh_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(laplace, "RandomBits", Spy)
     monkeypatch.setattr(gaussian, "RandomBits", Spy)
-    monkeypatch.setattr(gaussian, "BATCH", 1000)
+    monkeypatch.setattr(gaussian, "MAX_PROPOSALS_PER_BATCH", 1000)
     draws = discrete_gaussian(Fraction(10**9), 5000, SystemKeys())
     assert len(set(used)) == len(used) >= 12
     assert len(np.unique(draws)) > 4500
@@ -303,7 +303,7 @@ def test_every_batch_takes_fresh_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fixed_keys_repeat() -> None:
-    first, again, other = (discrete_gaussian(Fraction(50), 2 * BLOCK, FixedKeys(s)) for s in (1, 1, 2))
+    first, again, other = (discrete_gaussian(Fraction(50), 2 * DRAWS_PER_KEY, FixedKeys(s)) for s in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
 
@@ -406,7 +406,7 @@ def test_concentrated_budget_is_the_largest_that_converts(epsilon: Fraction, del
 @pytest.mark.parametrize("delta", [Fraction(1, 10**k) for k in range(1, 13)], ids=str)
 def test_conversion_of_few_digits_errs_to_less(monkeypatch: pytest.MonkeyPatch, delta: Fraction) -> None:
     best = concentrated(Fraction(1), delta)
-    monkeypatch.setattr(gaussian, "PRECISION", 9)
+    monkeypatch.setattr(gaussian, "RHO_PRECISION_DIGITS", 9)
     assert best * (1 - Fraction(1, 10**6)) < concentrated(Fraction(1), delta) < best
 
 

@@ -25,7 +25,7 @@ from veilmap.testing import fixed_entropy
 from veilmap.vault import entropy
 from veilmap.vault.entropy import FixedKeys, RandomBits, SystemKeys, current_keys
 from veilmap.vault.mechanisms import laplace
-from veilmap.vault.mechanisms.laplace import BLOCK, discrete_laplace, exp_bounds, noise_variance
+from veilmap.vault.mechanisms.laplace import DRAWS_PER_KEY, discrete_laplace, exp_bounds, noise_variance
 
 DRAWS = 200_000
 ACCEPT, REJECT = 1e-9, 1e-20
@@ -287,7 +287,7 @@ class FewBits(RandomBits):
 @pytest.mark.parametrize(("scale", "accept"), SCALES)
 def test_slow_path_has_the_same_distribution(monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool) -> None:
     epsilon = Fraction(3, 10)
-    monkeypatch.setattr(laplace, "FIRST", 1)
+    monkeypatch.setattr(laplace, "FIRST_BITS", 1)
     monkeypatch.setattr(laplace, "RandomBits", FewBits)
     slow = []
     draw_slowly = laplace._draw_slowly
@@ -304,7 +304,7 @@ def test_tail_beyond_the_last_digit_has_the_same_distribution(
     monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool
 ) -> None:
     epsilon = Fraction(3, 10)
-    monkeypatch.setattr(laplace, "TAIL", Fraction(1, 2))  # a single digit: most draws go beyond it
+    monkeypatch.setattr(laplace, "TAIL_EXPONENT", Fraction(1, 2))  # a single digit: most draws go beyond it
     probabilities = laplace._probabilities.__wrapped__(epsilon / Fraction(str(scale)))
     assert len(probabilities) <= 4
     draws = laplace._draw(probabilities, 40_000, SystemKeys().fresh())
@@ -317,8 +317,8 @@ def test_slow_and_tail_together_have_the_same_distribution(
     monkeypatch: pytest.MonkeyPatch, scale: float, accept: bool
 ) -> None:
     epsilon = Fraction(1)
-    monkeypatch.setattr(laplace, "TAIL", 1)
-    monkeypatch.setattr(laplace, "FIRST", 1)
+    monkeypatch.setattr(laplace, "TAIL_EXPONENT", 1)
+    monkeypatch.setattr(laplace, "FIRST_BITS", 1)
     monkeypatch.setattr(laplace, "RandomBits", FewBits)
     draws = laplace._draw(
         laplace._probabilities.__wrapped__(epsilon / Fraction(str(scale))), 40_000, SystemKeys().fresh()
@@ -345,7 +345,7 @@ def test_extreme_epsilons_are_drawn(epsilon: Fraction, scale: float) -> None:
     assert draws.max() <= 60 * scale
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 100, BLOCK, BLOCK + 1, 2 * BLOCK])
+@pytest.mark.parametrize("n", [0, 1, 2, 100, DRAWS_PER_KEY, DRAWS_PER_KEY + 1, 2 * DRAWS_PER_KEY])
 def test_any_number_of_draws_can_be_had(n: int) -> None:
     draws = discrete_laplace(Fraction(1, 1000), n, SystemKeys())
     assert draws.shape == (n,)
@@ -378,11 +378,11 @@ def test_every_block_takes_a_fresh_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(laplace, "RandomBits", Spy)
     keys = RecordedKeys()
-    draws = discrete_laplace(Fraction(1, 1000), 3 * BLOCK + 5, keys)
+    draws = discrete_laplace(Fraction(1, 1000), 3 * DRAWS_PER_KEY + 5, keys)
     discrete_laplace(Fraction(1, 1000), 5, keys)
     assert sorted(used) == sorted(keys.keys)
     assert len(set(used)) == len(used) == 5
-    blocks = draws[: 3 * BLOCK].reshape(3, BLOCK)
+    blocks = draws[: 3 * DRAWS_PER_KEY].reshape(3, DRAWS_PER_KEY)
     assert all(np.mean(blocks[i] == blocks[j]) < 0.01 for i in range(3) for j in range(i))
 
 
@@ -400,7 +400,7 @@ def test_keys_are_asked_of_the_operating_system(monkeypatch: pytest.MonkeyPatch)
     urandom = entropy.os.urandom
     monkeypatch.setattr(entropy.os, "urandom", lambda n: asked.append(n) or urandom(n))
     assert isinstance(current_keys(), SystemKeys)
-    discrete_laplace(Fraction(1), 2 * BLOCK + 1, current_keys())
+    discrete_laplace(Fraction(1), 2 * DRAWS_PER_KEY + 1, current_keys())
     assert asked == [32, 32, 32]
 
 
@@ -498,9 +498,9 @@ def test_fixed_entropy_repeats_and_says_so() -> None:
 
 def test_fixed_entropy_repeats_requests_of_many_blocks() -> None:
     with fixed_entropy(7):
-        first = some(2 * BLOCK + 3)
+        first = some(2 * DRAWS_PER_KEY + 3)
     with fixed_entropy(7):
-        assert some(2 * BLOCK + 3) == first
+        assert some(2 * DRAWS_PER_KEY + 3) == first
 
 
 def test_fixed_entropy_ends_with_its_block_even_on_an_error() -> None:

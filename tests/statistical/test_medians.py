@@ -36,7 +36,7 @@ from veilmap.vault.mechanisms.medians import (
     mean_cuts,
     private_cuts,
 )
-from veilmap.vault.rows import MANY, Rows
+from veilmap.vault.rows import MIN_ROWS_FOR_TWO_THREADS, Rows
 
 Ints = NDArray[np.int64]
 DRAWS = 200_000
@@ -159,7 +159,7 @@ def test_cuts_of_one_call_are_independent() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "two ties", "empty"])
 def test_doubtful_proposals_have_the_same_distribution(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(median_ranks, "FINE", 2**63 - 1)  # every proposal is settled to the last bit
+    monkeypatch.setattr(median_ranks, "MIN_PRECISE_PROPOSAL", 2**63 - 1)  # every proposal is settled to the last bit
     values, lo, hi = BOXES[name]
     cuts = draws(values, lo, hi, EPSILON, 20_000)
     assert fit(cuts, probabilities(values, lo, hi, float(EPSILON)), lo) > 1e-9
@@ -177,7 +177,7 @@ def crude_weights(values, start, lo, hi, rate, running, about):
 
 @pytest.mark.parametrize("name", ["plain", "both ends"])
 def test_crude_proposals_are_put_right_by_acceptance(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(median_ranks, "FINE", 2**63 - 1)
+    monkeypatch.setattr(median_ranks, "MIN_PRECISE_PROPOSAL", 2**63 - 1)
     monkeypatch.setattr(median_ranks, "weigh_ranks", crude_weights)
     values, lo, hi = BOXES[name]
     cuts = draws(values, lo, hi, EPSILON, 8000)
@@ -233,7 +233,7 @@ def test_proposals_times_acceptance_are_the_true_weights(box, rate: Fraction) ->
         low, high = exp_bounds(-rate * distance, 40) if distance else (Fraction(1), Fraction(1))
         scale = gap * Fraction(2) ** power
         assert proposal > high * scale + Fraction(1, 2)
-        if proposal >= median_ranks.FINE:
+        if proposal >= median_ranks.MIN_PRECISE_PROPOSAL:
             assert low * scale / proposal > 1 - Fraction(1, 2**20)
         lower, upper = exponential._acceptance(gap, proposal, rate * distance, power)._enclose(40)
         assert 0 <= lower <= upper < 1
@@ -293,7 +293,7 @@ def test_place_within_a_gap_says_nothing_of_the_rank() -> None:
 
 def test_only_fine_and_lucky_proposals_are_settled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """And all others with the exact exponent, which is of ε/2 and not of a float."""
-    lucky, fine = 2**62 - 2**42 - 1, median_ranks.FINE
+    lucky, fine = 2**62 - 2**42 - 1, median_ranks.MIN_PRECISE_PROPOSAL
     known = [(lucky, fine), (lucky, fine - 1), (lucky + 1, fine), (2**62 - 1, fine), (0, fine), (0, 2)]
     asked, seen_rate = [], []
 
@@ -426,7 +426,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, steps: int) -> tuple[list[Fraction
     """The rates that a noisy mean draws its noise with, and what it adds the noise to."""
     asked: list[Fraction] = []
     seen: list[Ints] = []
-    monkeypatch.setattr(medians, "STEPS", steps)
+    monkeypatch.setattr(medians, "POSITIONS_PER_BOX", steps)
     monkeypatch.setattr(medians, "discrete_laplace", lambda e, n, keys: asked.append(e) or np.zeros(n, np.int64))
     monkeypatch.setattr(medians, "mean_cut", lambda count, total, lo, hi, n: seen.extend((count, total)) or (n, steps))
     assert mean_cuts(*all_at_once(), EPSILON, FixedKeys(1)) == (steps, steps)
@@ -633,7 +633,7 @@ def test_mechanisms_spend_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_unknown_median_is_refused() -> None:
     box = (np.zeros(1, np.int64),) * 4
-    with pytest.raises(vm.BadInput, match=r"no mechanism 'noisy-men' for medians\. Did you mean 'noisy-mean'"):
+    with pytest.raises(vm.BadInput, match=r"Unknown mechanism for medians: 'noisy-men'\. Did you mean 'noisy-mean'"):
         private_cuts("noisy-men", *box, EPSILON, EPSILON, FixedKeys(1))
 
 
@@ -688,7 +688,8 @@ def grown(draw):
             at = np.array([draw(st.integers(lo, hi)) for lo, hi in ends])
             tree = tree.cut(axis, at, where)
             steps.append(Cut(axis, at, tree.level_start[-3], tree.first_child))
-    with patch("veilmap.vault.rows.MANY", draw(st.sampled_from([1, MANY]))):  # in two halves, or as a whole
+    one_or_two_threads = draw(st.sampled_from([1, MIN_ROWS_FOR_TWO_THREADS]))
+    with patch("veilmap.vault.rows.MIN_ROWS_FOR_TWO_THREADS", one_or_two_threads):
         for step in steps:
             rows.follow(step)
     return tree, table, rows, tuple(steps)
@@ -860,13 +861,13 @@ def test_a_sample_is_taken_at_its_rate_and_what_it_is_worth_is_spent(
     [
         (([1.0], 0, 10, 0), {}, "epsilon must be a number"),
         (([1.0], 10, 0, 1), {}, "must run from low to high"),
-        (([1.0], 0, 10, 1, "exponental"), {}, "no mechanism 'exponental' for medians. Did you mean 'exponential'"),
+        (([1.0], 0, 10, 1, "exponental"), {}, "mechanism for medians: 'exponental'. Did you mean 'exponential'"),
         (([1.0], 0, 10, 1, "cel"), {}, "Did you mean 'cell'"),
         ((["a"], 0, 10, 1), {}, "paths|numbers|no file"),
         (([1.0], 0, 10, 1, "smooth-sensitivity"), {}, "smooth-sensitivity needs a delta.*got delta=None"),
         (([1.0], 0, 10, 1, "smooth-sensitivity"), {"delta": 1}, "delta must be a number above 0 and below 1, got 1"),
         (([1.0], 0, 10, 1, "smooth-sensitivity"), {"delta": "no"}, "above 0 and below 1, got 'no'"),
-        (([1.0], 0, 10, 1), {"delta": 0.1}, "others are private without one: got delta=0.1 for 'exponential'"),
+        (([1.0], 0, 10, 1), {"delta": 0.1}, "the other mechanisms take none: got delta=0.1 for 'exponential'"),
         (([1.0], 0, 10, 1, "cell"), {"delta": 0}, "private without one: got delta=0 for 'cell'"),
         (([1.0], 0, 10, 1), {"sample": 0}, "sample must be a number above 0 and up to 1, got 0"),
         (([1.0], 0, 10, 1), {"sample": 1.01}, "up to 1, got 1.01"),

@@ -1,4 +1,4 @@
-"""How far off answers are: one row moves the sum by one, and error bars follow it. Proof: proofs/residuals.md."""
+"""Residuals of a check: one row changes the sum by one, and error bars follow it. Proof: proofs/residuals.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from veilmap.testing import fixed_entropy
 from veilmap.vault import Measured, Residual, measure, seal
 from veilmap.vault.arguments import MAX_EXPECTED_COUNT
 from veilmap.vault.entropy import FixedKeys
-from veilmap.vault.mechanisms.residuals import noisy_residuals
+from veilmap.vault.mechanisms.residuals import noisy_residual
 from veilmap.vault.noise_models import LaplaceNoise, NoNoise
 
 PLANE = Domain({"x": (0, 1), "y": (0, 1)}, bits=10)
@@ -53,15 +53,15 @@ HALF = Fraction(1, 2)
 CELLS = (2, 3)
 PLACES = np.array([0, 0, 1, 2, 3, 1])
 EXPECTED = np.array([2000, 100, 500, -7])
-ASKED = (CELLS, PLACES, EXPECTED)
+PREDICTION = (CELLS, PLACES, EXPECTED)
 
 
 @dataclass
 class Checked(Structure):
-    """Four boxes, half of a budget of 2 for them, half for a check."""
+    """Four boxes that cost half of a budget of 2, and a check that costs ``price``."""
 
     after: Any = None
-    part: Any = Fraction(1)
+    price: Any = Fraction(1)
     height: None = None
 
     def nodes(self, dimensions: int) -> int:
@@ -70,7 +70,7 @@ class Checked(Structure):
     def grow(self, gate: Gate, epsilon: Fraction, budget: object) -> None:
         gate.refine((2, 2))
         gate.count_leaves(epsilon / 2)
-        gate.reserve_check(self.part)
+        gate.reserve_check(self.price)
         if self.after is not None:
             self.after(gate)
 
@@ -88,7 +88,7 @@ def residuals_of(predictions: Any, noise: Noise = Noise.DISCRETE_LAPLACE) -> tup
 
 
 def slow_tally(cells: np.ndarray, parts: tuple[int, ...], bits: int) -> np.ndarray:
-    """Box after box."""
+    """Return the counts of a grid's cells, row by row."""
     out = np.zeros(parts, np.int64)
     for row in cells:
         place = tuple(
@@ -115,27 +115,27 @@ def test_a_row_more_changes_the_sum_by_one_at_most(cells: list[tuple[int, int]],
     counts, places = np.array(cells, np.int64).T
     more = counts.copy()
     more[at % len(more)] += 1
-    one, two = (noisy_residuals(c, places, np.array(expected), HALF, NoNoise(1), FixedKeys(0)) for c in (counts, more))
+    one, two = (noisy_residual(c, places, np.array(expected), HALF, NoNoise(1), FixedKeys(0)) for c in (counts, more))
     assert one == sum(abs(sum(c for c, box in cells if box == k) - x) for k, x in enumerate(expected))
     assert abs(two - one) == 1
 
 
 def test_the_sum_is_that_of_the_boxes_and_its_noise_is_paid_for() -> None:
-    """Two sums share what is paid; noise of half that rate is the near miss."""
+    """Two sums share the price. Noise of half that rate would be detected."""
     cells = np.minimum((POINTS * 1024).astype(np.int64), 1023)
     counts = slow_tally(cells, CELLS, 10)
     boxes = [sum(counts[k == PLACES]) for k in range(4)]
-    exact = residuals_of((ASKED, ASKED), Noise.NONE)
+    exact = residuals_of((PREDICTION, PREDICTION), Noise.NONE)
     assert [found for found, _ in exact] == 2 * [np.abs(boxes - EXPECTED).sum()]
     charge = measured().tree.charges[-1]
     assert (charge.what, charge.epsilon) == ("calibration of error bars", Fraction(1))
-    price = LaplaceNoise(1)
-    assert [v for _, v in residuals_of((ASKED, ASKED))] == 2 * [price.variance(HALF)]
+    noise = LaplaceNoise(1)
+    assert [v for _, v in residuals_of((PREDICTION, PREDICTION))] == 2 * [noise.variance(HALF)]
     keys, one = FixedKeys(1), np.array([5])
-    drawn = np.array([noisy_residuals(one, np.array([0]), one, HALF, price, keys) for _ in range(4000)])
-    size, spread = np.mean(np.square(drawn.astype(float))), np.sqrt(20 * price.variance(HALF) ** 2 / 4000)
-    assert abs(size - price.variance(HALF)) < 6.2 * spread
-    assert abs(size - price.variance(HALF / 2)) > 6.2 * spread
+    drawn = np.array([noisy_residual(one, np.array([0]), one, HALF, noise, keys) for _ in range(4000)])
+    size, spread = np.mean(np.square(drawn.astype(float))), np.sqrt(20 * noise.variance(HALF) ** 2 / 4000)
+    assert abs(size - noise.variance(HALF)) < 6.2 * spread
+    assert abs(size - noise.variance(HALF / 2)) > 6.2 * spread
 
 
 def test_a_check_is_charged_before_the_tree_is_given_out() -> None:
@@ -149,18 +149,18 @@ def test_what_is_done_with_the_tree_does_not_change_the_check() -> None:
     assert made.check is not None
     assert other.check is not None
     other.tree.noisy_count[:] = 0
-    assert made.check((ASKED,)) == other.check((ASKED,))
+    assert made.check((PREDICTION,)) == other.check((PREDICTION,))
 
 
 def test_a_check_answers_once() -> None:
-    """Also when the first question was wrong: an answer or a refusal, and then no more."""
-    for first in ((ASKED,), (), ((CELLS, PLACES),)):
+    """Also if the first call was refused: after one answer or refusal, every call is refused."""
+    for first in ((PREDICTION,), (), ((CELLS, PLACES),)):
         check = measured().check
         assert check is not None
         with contextlib.suppress(VaultFailure):
             check(first)
-        with pytest.raises(BadInput, match="one answer"):
-            check((ASKED,))
+        with pytest.raises(BadInput, match=r"has been used already\. A check can be called only once"):
+            check((PREDICTION,))
 
 
 def test_a_check_answers_one_of_many_threads() -> None:
@@ -170,7 +170,7 @@ def test_a_check_answers_one_of_many_threads() -> None:
     def ask(_: int) -> bool:
         start.wait()
         try:
-            return bool(check((ASKED,)))
+            return bool(check((PREDICTION,)))
         except BadInput:
             return False
 
@@ -185,7 +185,7 @@ def test_a_check_cannot_be_copied_and_lets_go_of_the_rows() -> None:
             copy_of(check)
     assert repr(check) == "Check()"
     assert check is not None
-    check((ASKED,))
+    check((PREDICTION,))
     assert check._answer is None
 
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_checked_is_refused_before_noise_is_drawn(wrong: Any, mon
     def never(*_: object) -> int:
         raise AssertionError
 
-    monkeypatch.setattr("veilmap.vault.measurement.noisy_residuals", never)
+    monkeypatch.setattr("veilmap.vault.mechanisms.residuals.noisy_residual", never)
     with pytest.raises(BadInput):
         residuals_of((wrong,))
 
@@ -245,26 +245,37 @@ def test_nothing_gets_through_the_gate_that_could_look_at_counts(monkeypatch: py
     hidden = np.empty(1, object)
     hidden[0] = (CELLS, PLACES.view(Spy), EXPECTED.view(Spy))
     named = np.zeros(6, [("a", np.int64)])
-    for hostile in (hidden, (hidden,), Spied(), (Spied(),), ((CELLS, named, EXPECTED),), (ASKED,) * 17, np.zeros(3)):
+    for hostile in (
+        hidden,
+        (hidden,),
+        Spied(),
+        (Spied(),),
+        ((CELLS, named, EXPECTED),),
+        (PREDICTION,) * 17,
+        np.zeros(3),
+    ):
         with pytest.raises(BadInput):
             residuals_of(hostile)
     seen: list[type] = []
-    monkeypatch.setattr(
-        "veilmap.vault.measurement.noisy_residuals", lambda cells, *boxes: seen.extend(map(type, boxes[:2])) or 5
-    )
+
+    def record(cells: object, places: object, expected: object, *_: object) -> int:
+        seen.extend((type(places), type(expected)))
+        return 5
+
+    monkeypatch.setattr("veilmap.vault.mechanisms.residuals.noisy_residual", record)
     residuals_of(((CELLS, PLACES.view(Spy), EXPECTED.view(Spy)),))
     assert seen == [np.ndarray, np.ndarray]
 
 
-@pytest.mark.parametrize("part", [Fraction(0), Fraction(-1), Fraction(101, 100), 0.5, None], ids=str)
+@pytest.mark.parametrize("price", [Fraction(0), Fraction(-1), Fraction(101, 100), 0.5, None], ids=str)
 def test_a_check_costs_no_less_than_something_and_no_more_than_there_is(
-    part: Any, monkeypatch: pytest.MonkeyPatch
+    price: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> int:
         raise AssertionError
 
-    monkeypatch.setattr("veilmap.vault.measurement.noisy_residuals", never)
-    method = Method(structure=Checked(part=part), budget=LeafOnly())
+    monkeypatch.setattr("veilmap.vault.mechanisms.residuals.noisy_residual", never)
+    method = Method(structure=Checked(price=price), budget=LeafOnly())
     with fixed_entropy(3), pytest.raises((BudgetSpent, VaultFailure)):
         measure(seal(POINTS, PLANE), method, Fraction(2))
 
@@ -286,9 +297,9 @@ def test_an_error_of_a_check_says_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(cells: np.ndarray, *_: object) -> int:
         raise ValueError(f"the counts are {cells}")
 
-    monkeypatch.setattr("veilmap.vault.measurement.noisy_residuals", fail)
+    monkeypatch.setattr("veilmap.vault.mechanisms.residuals.noisy_residual", fail)
     with pytest.raises(VaultFailure, match="failed with ValueError") as caught:
-        residuals_of((ASKED,))
+        residuals_of((PREDICTION,))
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     frames = [frame.name for frame in caught.traceback]
@@ -361,7 +372,7 @@ def test_boxes_of_a_grid_are_whole_cells_and_what_is_asked_of_them(axes: int, bi
         assert parts == boxes or not np.array_equal(again.places, places)
 
 
-def test_misses_as_predicted_leave_error_bars_alone_and_larger_ones_stretch_them() -> None:
+def test_residuals_as_predicted_keep_error_bars_and_larger_ones_widen_them() -> None:
     asked, _ = checked(np.random.default_rng(4).random((40_000, 2)))
     usual = [expected_residual(grid, np.zeros(4))[0] for grid in asked]
     same = fit_borders(asked, tuple((round(s), 1.0) for s in usual))

@@ -1,4 +1,4 @@
-"""How uneven boxes are inside: one row moves the sums by as much as is paid for. Proof: proofs/roughness.md."""
+"""Roughness: one row changes the sums by no more than is paid for. Proof: proofs/roughness.md."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from veilmap.vault.mechanisms.roughness import noisy_roughness
 from veilmap.vault.noise_models import GaussianNoise, LaplaceNoise
 
 Ints = NDArray[np.int64]
-PART = Fraction(3, 7)
+PRICE = Fraction(3, 7)
 
 
 def sums(grids: list[Ints], axes: int, scales: int, run: int = CELLS_PER_RUN) -> list[int]:
-    """By the kernel."""
+    """Return the sums that the kernel computes."""
     out = np.zeros(scales, np.int64)
     grid = np.concatenate([np.zeros(0, np.int64), *(g.ravel() for g in grids)])
     sum_contrasts(grid, np.array([len(g) for g in grids], np.int64), axes, run, out)
@@ -55,9 +55,9 @@ def test_sums_are_those_of_the_slow_twin(seed: int, axes: int, run: int, scales:
     assert sums(grids, axes, scales, run) == naive.contrasts(grids, axes, run, scales)
 
 
-def test_halves_of_a_small_grid_by_hand() -> None:
+def test_roughness_of_a_small_grid_by_hand() -> None:
     grid = np.array([[3, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-    # Two parts a side: the upper left cell has (3, 0) both ways, the lower right one (1, 1); with no runs 3 + 3.
+    # Two parts per axis: the upper left cell has (3, 0) both ways, the lower right one (1, 1); with no runs 3 + 3.
     # Four: 3 above and 2 below, 3 left and 2 right.
     assert sums([grid], 2, 3, run=1) == [6, 2, 0]
     assert sums([np.array([5, 2, 0, 1])], 1, 2) == [3 + 1, 7 - 1]
@@ -65,12 +65,19 @@ def test_halves_of_a_small_grid_by_hand() -> None:
 
 # --- one row more -----------------------------------------------------------------------------------------------
 
-SMALL = [(1, 4, 4), (1, 8, 3), (2, 2, 4), (2, 4, 2), (3, 2, 3), (4, 2, 2)]  # axes, parts a side, and counts below this
+SMALL = [
+    (1, 4, 4),
+    (1, 8, 3),
+    (2, 2, 4),
+    (2, 4, 2),
+    (3, 2, 3),
+    (4, 2, 2),
+]  # axes, parts per axis, and an upper bound of the counts (exclusive)
 
 
 @cache
 def all_sums(axes: int, side: int, below: int, run: int = CELLS_PER_RUN) -> NDArray[np.int64]:
-    """The sums of every grid there is: one axis for the count of each part, and the scales last."""
+    """Return the sums of all possible grids: one axis for the count of each part, and the scales last."""
     shape, scales = (below,) * side**axes, side.bit_length() - 1
     grids = np.stack(np.unravel_index(np.arange(below**side**axes), shape), axis=1)
     out, one, table = np.zeros(scales, np.int64), np.array([side]), []
@@ -82,7 +89,7 @@ def all_sums(axes: int, side: int, below: int, run: int = CELLS_PER_RUN) -> NDAr
 
 
 def moves(axes: int, side: int, below: int, rows: int = 1, run: int = CELLS_PER_RUN) -> NDArray[np.int64]:
-    """By how much ``rows`` rows more, anywhere, change the sums of any grid: each way that there is, once."""
+    """Return all distinct changes of the sums of any grid when ``rows`` rows are added anywhere."""
     table, places = all_sums(axes, side, below, run), range(side**axes)
     found = [np.zeros((0, table.shape[-1]), np.int64)]
     for where in itertools.combinations_with_replacement(places, rows):
@@ -113,70 +120,70 @@ def test_a_row_more_in_larger_grids(seed: int, axes: int) -> None:
     assert np.abs(np.array(sums(grids, axes, 4)) - before).max() <= axes
 
 
-class Asked(LaplaceNoise):
-    """What noise is asked for, of a price; it draws none."""
+class RecordedNoise(LaplaceNoise):
+    """A noise model that records the prices of its draws, and draws zeros."""
 
-    def __init__(self, price: LaplaceNoise) -> None:
-        super().__init__(price.rows)
-        self.power, self.parts = price.power, list[Fraction]()
+    def __init__(self, noise: LaplaceNoise) -> None:
+        super().__init__(noise.rows)
+        self.power, self.prices = noise.power, list[Fraction]()
 
     def draw(self, price: Fraction, n: int, keys: Keys) -> Ints:
-        self.parts += [price] * n
+        self.prices += [price] * n
         return np.zeros(n, np.int64)
 
 
-def asked(price: LaplaceNoise, axes: int, scales: int) -> Fraction:
-    """What each of the sums is noised for."""
-    spy = Asked(price)
-    noisy_roughness(np.zeros(2**axes, np.int64), np.array([2]), axes, scales, PART, spy, FixedKeys(0))
-    assert len(spy.parts) == scales
-    assert len(set(spy.parts)) == 1
-    return spy.parts[0]
+def price_per_sum(noise: LaplaceNoise, axes: int, scales: int) -> Fraction:
+    """Return the price at which the noise of each sum is drawn."""
+    spy = RecordedNoise(noise)
+    noisy_roughness(np.zeros(2**axes, np.int64), np.array([2]), axes, scales, PRICE, spy, FixedKeys(0))
+    assert len(spy.prices) == scales
+    assert len(set(spy.prices)) == 1
+    return spy.prices[0]
 
 
 def loss(apart: Ints, rate: Fraction) -> Fraction:
-    """The largest log-ratio of an outcome of sums with independent Laplace noise that are so far apart.
+    """Return the largest log-ratio of any outcome, for sums with Laplace noise that differ by ``apart``.
 
     The mass of y is ∝ e^(−rate |y − sum|), so it is found sum by sum, among outcomes on either side and between.
     """
     return rate * sum(max(abs(y - d) - abs(y) for y in range(-2, d + 3)) for d in apart.tolist())
 
 
-def rho(apart: Ints, part: Fraction, rows: int) -> Fraction:
-    """Of Gaussian noise of the variance rows² / 2 part."""
-    return part * sum(d * d for d in apart.tolist()) / rows**2
+def rho(apart: Ints, price: Fraction, rows: int) -> Fraction:
+    """Return the ρ that is lost with Gaussian noise of the variance rows² / (2 price)."""
+    return price * sum(d * d for d in apart.tolist()) / rows**2
 
 
 @pytest.mark.parametrize(
     ("axes", "side", "rows"), [(1, 4, 1), (1, 4, 3), (1, 8, 2), (2, 2, 2), (2, 2, 3), (2, 4, 1), (3, 2, 2), (4, 2, 1)]
 )
 def test_the_noisy_sums_lose_what_is_paid_and_no_more(axes: int, side: int, rows: int) -> None:
-    """Exactly: for a person with so many rows there are neighbours that lose all of it."""
+    """The bound is exact: for a person with ``rows`` rows there are neighbours that lose all of it."""
     apart = moves(axes, side, rows + 1, rows)
     scales = apart.shape[1]
-    rate = asked(LaplaceNoise(rows), axes, scales) / rows
-    assert max(loss(d, rate) for d in apart) == PART
+    rate = price_per_sum(LaplaceNoise(rows), axes, scales) / rows
+    assert max(loss(d, rate) for d in apart) == PRICE
     for careless in ([rate * axes] if axes > 1 else []) + ([rate * scales] if scales > 1 else []):
-        assert max(loss(d, careless) for d in apart) > PART
-    part = asked(GaussianNoise(rows), axes, scales)
-    assert max(rho(d, part, rows) for d in apart) == PART
-    for careless in ([part * axes] if axes > 1 else []) + ([part * scales] if scales > 1 else []):
-        assert max(rho(d, careless, rows) for d in apart) > PART
+        assert max(loss(d, careless) for d in apart) > PRICE
+    price = price_per_sum(GaussianNoise(rows), axes, scales)
+    assert max(rho(d, price, rows) for d in apart) == PRICE
+    for careless in ([price * axes] if axes > 1 else []) + ([price * scales] if scales > 1 else []):
+        assert max(rho(d, careless, rows) for d in apart) > PRICE
 
 
 # --- the noise --------------------------------------------------------------------------------------------------
 
 
-def drawn(price: LaplaceNoise, axes: int, part: Fraction, seed: int) -> Ints:
-    """The noisy sums of many empty grids."""
+def drawn(model: LaplaceNoise, axes: int, price: Fraction, seed: int) -> Ints:
+    """Return the noisy sums of many empty grids."""
     keys, side = FixedKeys(seed), np.array([2])
     return np.concatenate(
-        [noisy_roughness(np.zeros(2**axes, np.int64), side, axes, 8, part, price, keys) for _ in range(300)]
+        [noisy_roughness(np.zeros(2**axes, np.int64), side, axes, 8, price, model, keys) for _ in range(300)]
     )
 
 
 def far_laplace(at: int, spread: float) -> float:
-    """P[|Z| ≥ at] of discrete Laplace noise of the rate 1 / spread."""
+    """Return P[|Z| ≥ at] for discrete Laplace noise of the rate 1 / spread."""
     q = math.exp(-1 / spread)
     return 2 * q**at / (1 + q)
 
@@ -190,12 +197,12 @@ def far_gaussian(at: int, spread: float) -> float:
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_noise_has_its_scale_and_no_other(noise: str, axes: int, rows: int) -> None:
-    part = Fraction(5, 3)
+    price = Fraction(5, 3)
     if noise == "laplace":
-        price, spread, far = LaplaceNoise(rows), 8 * axes * rows / float(part), far_laplace
+        model, spread, far = LaplaceNoise(rows), 8 * axes * rows / float(price), far_laplace
     else:
-        price, spread, far = GaussianNoise(rows), math.sqrt(8 * axes**2 * rows**2 / (2 * float(part))), far_gaussian
-    values, at = drawn(price, axes, part, rows + 10 * axes), math.ceil(1.5 * spread)
+        model, spread, far = GaussianNoise(rows), math.sqrt(8 * axes**2 * rows**2 / (2 * float(price))), far_gaussian
+    values, at = drawn(model, axes, price, rows + 10 * axes), math.ceil(1.5 * spread)
     hits = int((np.abs(values) >= at).sum())
     assert binomtest(hits, len(values), far(at, spread)).pvalue > 1e-9
     for other in (0.7, 1.3):
@@ -227,7 +234,7 @@ def run(steps: Steps, axes: int = 2, noise: Noise = Noise.DISCRETE_LAPLACE, **un
 
 
 def expected(gate: Gate, depth: Ints, scales: int, axes: int) -> list[int]:
-    """Each box's grid, part by part, from the rows themselves."""
+    """Return the roughness computed from the rows themselves, box by box and part by part."""
     cells, tree = (rows_of(axes) * gate.domain.side).astype(np.int64), gate.tree()
     newest, grids = tree.level(tree.height), []
     for lo, hi, d in zip(tree.lo[newest], tree.hi[newest], depth.tolist(), strict=True):
@@ -254,8 +261,8 @@ BEFORE: dict[str, Steps] = {
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("before", BEFORE)
-def test_halves_are_those_of_the_rows_in_the_boxes(before: str, axes: int) -> None:
-    """Without noise: of boxes of any width, with rows that were streamed, cut or split before; some are left out."""
+def test_roughness_is_that_of_the_rows_in_the_boxes(before: str, axes: int) -> None:
+    """Without noise, for boxes of any width, after rows were streamed, cut or split; some boxes are left out."""
     seen = []
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
@@ -274,7 +281,7 @@ def test_halves_are_those_of_the_rows_in_the_boxes(before: str, axes: int) -> No
 
 
 @pytest.mark.parametrize("noise", [Noise.DISCRETE_LAPLACE, Noise.DISCRETE_GAUSSIAN], ids=lambda n: n.value)
-def test_halves_are_charged_by_name_and_do_not_disturb_the_counts(noise: Noise) -> None:
+def test_roughness_is_charged_by_name_and_does_not_change_the_counts(noise: Noise) -> None:
     def steps(gate: Gate, total: Fraction) -> None:
         gate.refine((2, 2))
         first = gate.roughness(np.array([0, 1, -1, 2]), 3, total / 8)
@@ -293,14 +300,14 @@ def test_halves_are_charged_by_name_and_do_not_disturb_the_counts(noise: Noise) 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_rows_beyond_a_persons_limit_are_not_compared(most: int) -> None:
-    """Three rows a person; without noise, the sums are those of no more than so many of each."""
+    """With three rows per person and no noise, the sums use at most ``most`` rows of each person."""
     seen: list[int] = []
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
         seen.extend(gate.roughness(np.array([5]), 1, epsilon / 8).tolist())
         gate.count_leaves(epsilon / 8)
 
-    run(steps, 1, Noise.NONE, unit="who", most_rows=most)
+    run(steps, 1, Noise.NONE, unit="who", max_rows_per_unit=most)
     cells = (rows_of(1) * 64).astype(int).ravel()
     assert seen[0] == np.abs(np.diff(np.bincount(cells, minlength=64).reshape(32, 2), axis=1)).sum() or most == 1
     assert seen[0] <= 100 * most
@@ -341,14 +348,14 @@ def test_no_more_parts_than_there_is_room_for() -> None:
         gate.roughness(np.array([13]), 3, epsilon)  # 2^28 parts
 
     method = Method(structure=Script(steps), budget=LeafOnly())
-    with pytest.raises(BadInput, match=r"1\.3e\+08 in all"):
+    with pytest.raises(BadInput, match=r"all boxes together into 1\.3e\+08"):
         measure(seal(rows_of(2), domain_of(2, 20)), method, Fraction(1))
 
 
 def test_boxes_without_cells_are_left_out_or_refused() -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.cut(0, np.array([64]), None)  # nothing on the far side
-        with pytest.raises(BadInput, match="no more parts than they have cells"):
+        with pytest.raises(BadInput, match="no more parts than it has cells"):
             gate.roughness(np.array([0, 0]), 1, epsilon / 2)
         gate.roughness(np.array([0, -1]), 1, epsilon / 2)
         gate.count_leaves(epsilon / 2)
@@ -356,10 +363,10 @@ def test_boxes_without_cells_are_left_out_or_refused() -> None:
     run(steps)
 
 
-def test_a_curve_has_no_halves() -> None:
+def test_a_curve_has_no_roughness() -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.follow(3)
         gate.roughness(np.array([0]), 1, epsilon)
 
-    with pytest.raises(BadInput, match="no curve"):
+    with pytest.raises(BadInput, match="not along a curve"):
         run(steps)

@@ -17,7 +17,7 @@ from scipy.stats import binomtest, chisquare
 import veilmap as vm
 from veilmap.vault.entropy import FixedKeys
 from veilmap.vault.mechanisms import sampling
-from veilmap.vault.mechanisms.laplace import BLOCK
+from veilmap.vault.mechanisms.laplace import DRAWS_PER_KEY
 from veilmap.vault.mechanisms.sampling import inner_epsilon, poisson
 
 Floats = NDArray[np.float64]
@@ -48,12 +48,12 @@ def test_size_of_a_sample_is_not_fixed() -> None:
     assert len(set(sizes)) > 10
 
 
-@pytest.mark.parametrize("n", [0, 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+@pytest.mark.parametrize("n", [0, 1, DRAWS_PER_KEY, DRAWS_PER_KEY + 1, 3 * DRAWS_PER_KEY])
 def test_a_rate_of_one_takes_everyone_and_every_block_has_its_own_key(n: int) -> None:
     assert poisson(Fraction(1), n, FixedKeys(1)).tolist() == [True] * n
     keys = FixedKeys(1)
     assert poisson(Fraction(1, 2), n, keys).shape == (n,)
-    assert keys._drawn == -(-n // BLOCK)
+    assert keys._drawn == -(-n // DRAWS_PER_KEY)
 
 
 @given(st.fractions(Fraction(1, 10**9), 1).filter(lambda rate: rate < 1), st.data())

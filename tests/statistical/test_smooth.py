@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 import veilmap as vm
-from veilmap.kernels.smooth_sensitivity import ERROR, find_smooth, log_smooth
+from veilmap.kernels.smooth_sensitivity import MAX_LOG_ERROR, find_smooth, log_smooth
 from veilmap.vault.entropy import FixedKeys, RandomBits
 from veilmap.vault.mechanisms import smooth
 from veilmap.vault.mechanisms.laplace import exp_bounds
@@ -83,7 +83,7 @@ def boxes(draw):
 def test_log_smooth(box, xi: float, least: float) -> None:
     values, lo, hi = box
     twin = log_of_the_paper(values.tolist(), lo, hi, xi, least)
-    assert log_smooth(values, lo, hi, xi, least) == pytest.approx(twin, abs=ERROR / 2)
+    assert log_smooth(values, lo, hi, xi, least) == pytest.approx(twin, abs=MAX_LOG_ERROR / 2)
 
 
 def test_sensitivity_of_many_rows_is_the_largest_of_all_pairs() -> None:
@@ -96,13 +96,13 @@ def test_sensitivity_of_many_rows_is_the_largest_of_all_pairs() -> None:
         i, j = np.arange(m + 1)[:, None], np.arange(m, len(x))
         with np.errstate(divide="ignore"):
             twin = (np.log((x[j] - x[i]).astype(float)) - (j - i - 1) * xi).max()
-        assert log_smooth(values, 0, 2**30, xi, least) == pytest.approx(max(twin, least), abs=ERROR / 2)
+        assert log_smooth(values, 0, 2**30, xi, least) == pytest.approx(max(twin, least), abs=MAX_LOG_ERROR / 2)
 
 
 def test_find_smooth() -> None:
     for rows, (median, size) in states().items():
         assert median == value(rows, 0, SIDE, middle(rows))
-        assert 0 < math.log(size) - log_of_the_paper(rows, 0, SIDE, XI, LEAST) < 3 * ERROR
+        assert 0 < math.log(size) - log_of_the_paper(rows, 0, SIDE, XI, LEAST) < 3 * MAX_LOG_ERROR
 
 
 def test_a_neighbour_is_within_the_widths_of_one_step_more() -> None:
@@ -135,8 +135,8 @@ def test_sensitivity_covers_the_median_and_is_smooth() -> None:
 def test_smoothness_is_below_the_formula_by_more_than_the_error(epsilon: Fraction, delta: Fraction) -> None:
     log = math.log(2) + math.log(delta.denominator)
     xi = min(float(epsilon) / (4 * (1 + log)), 1)
-    assert smoothness(epsilon, delta) <= max(xi - 2 * ERROR, 0)
-    assert smoothness(epsilon, delta) > 0.999 * xi - 2.1 * ERROR
+    assert smoothness(epsilon, delta) <= max(xi - 2 * MAX_LOG_ERROR, 0)
+    assert smoothness(epsilon, delta) > 0.999 * xi - 2.1 * MAX_LOG_ERROR
 
 
 # --- privacy loss -----------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_open_comparisons_have_the_same_distribution(scale: float, monkeypatch: 
     quick = geometric(rate, scales, RandomBits(bytes(32)))
     asked: list[Fraction] = []
     digit = smooth._digit
-    monkeypatch.setattr(smooth, "OPEN", 2.0**33)  # every comparison is settled to the last bit
+    monkeypatch.setattr(smooth, "MAX_UNDECIDED_DISTANCE", 2.0**33)  # every comparison is settled to the last bit
     monkeypatch.setattr(smooth, "_digit", lambda x, tail: asked.append(x) or digit(x, tail))
     assert np.array_equal(geometric(rate, scales, RandomBits(bytes(32))), quick)  # 32 bits had settled all
     assert len(asked) == 63 * n

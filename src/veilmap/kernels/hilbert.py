@@ -1,9 +1,10 @@
-"""The Hilbert curve through a grid of 2^order cells a side, in 2 to 8 axes with axes * order ≤ 62.
+"""The Hilbert curve through a grid of 2^order cells per axis, in 2 to 8 axes with axes * order ≤ 62.
 
-A cube of the grid has 2^axes parts, half as long a side: bit k of a part's number says which half along axis k.
-The curve enters a cube at the corner ``entry`` (numbered likewise), leaves it at ``entry ^ (1 << way)``, and takes
-its parts in turn along a Gray code. A key is made of a cell's turns, an ``axes``-bit digit a level, coarsest
-first: keys that begin with the same digits fill a cube. The curve starts at cell 0 and ends at the far end of axis 0.
+A cube of the grid has 2^axes parts of half its width. Bit k of a part's number says which half along axis k it is. The
+curve enters a cube at the corner ``entry`` (numbered in the same way), leaves it at ``entry ^ (1 << way)``, and visits
+its parts in the order of a Gray code: the position of a part in this order is its ``turn``. The key of a cell consists
+of the turns of the parts that contain it, one ``axes``-bit digit per level, coarsest first. So keys with the same
+leading digits fill a cube. The curve starts at cell 0 and ends at the far end of axis 0.
 """
 
 from __future__ import annotations
@@ -16,40 +17,40 @@ from veilmap.arrays import Ints
 
 @njit(cache=True, nogil=True)
 def rotate(bits: int, by: int, axes: int) -> int:
-    """``axes`` bits, turned left by 0 to ``axes`` places."""
+    """Rotate ``axes`` bits to the left by 0 to ``axes`` places."""
     return ((bits << by) | (bits >> (axes - by))) & ((1 << axes) - 1)
 
 
 @njit(cache=True, nogil=True)
 def gray(turn: int) -> int:
-    """Numbers in an order in which each differs from the next in one bit."""
+    """Return the Gray code of ``turn``. The codes of consecutive turns differ in one bit."""
     return turn ^ (turn >> 1)
 
 
 @njit(cache=True, nogil=True)
 def enter(turn: int, axes: int) -> tuple[int, int]:
-    """The ``entry`` and ``way`` of the part that has this turn, in a cube with entry 0 and way ``axes - 1``.
+    """Return the ``entry`` and ``way`` of the part with this turn, in a cube with entry 0 and way ``axes - 1``.
 
-    Parts 2j - 1 and 2j lie side by side along the one axis where their Gray codes differ. Both are crossed along
-    it, so both are entered at the same corner: the one with the number of part 2j - 2. The first and the last part
-    have no such neighbour and are crossed along axis 0.
+    The parts with turns 2j - 1 and 2j are adjacent along the axis in which their Gray codes differ. Both are crossed
+    along that axis and entered at the same corner, whose number is that of the part with turn 2j - 2. The first and
+    the last part have no such neighbour and are crossed along axis 0.
     """
     if turn == 0:
         return 0, 0
     pair = (turn - 1) & ~1
     way = 0
-    while ((pair | 1) >> way) & 1:  # the Gray codes of m and m + 1 differ in the bit above m's lowest ones
+    while ((pair | 1) >> way) & 1:  # the Gray codes of m and m + 1 differ in the bit above the trailing ones of m
         way += 1
     return gray(pair), way % axes
 
 
 @njit(cache=True, nogil=True)
 def turns(axes: int) -> tuple[Ints, Ints]:
-    """Tables for a walk from a cube to its part.
+    """Return tables for descending from a cube to one of its parts.
 
-    A cube's state is (way << axes) | entry. An entry other than 0 only mirrors the cube, so the tables have
-    entry 0. Row (way << axes) | part of the first has the part's state << axes | its turn; row
-    (way << axes) | turn of the second the part's state << axes | the part.
+    The state of a cube is (way << axes) | entry. An entry other than 0 only mirrors the cube, so the tables are for
+    entry 0. The first table holds at (way << axes) | part the value (the part's state << axes) | its turn. The second
+    holds at (way << axes) | turn the value (the part's state << axes) | the part.
     """
     of_part = np.empty(axes << axes, np.int64)
     of_turn = np.empty(axes << axes, np.int64)
@@ -65,7 +66,7 @@ def turns(axes: int) -> tuple[Ints, Ints]:
 
 @njit(cache=True, nogil=True)
 def descend(of_turn: Ints, state: int, turn: int, axes: int) -> tuple[int, int]:
-    """The part that has this turn in a cube of this state, and the part's own state."""
+    """Return the part with this turn in a cube of this state, and the state of that part."""
     entry = state & ((1 << axes) - 1)
     found = of_turn[(state ^ entry) | turn]
     return entry ^ (found & ((1 << axes) - 1)), entry ^ (found >> axes)
@@ -73,7 +74,7 @@ def descend(of_turn: Ints, state: int, turn: int, axes: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def hilbert_keys(cells: Ints, order: int, keys: Ints) -> None:
-    """The key of each column of ``cells`` (axes, n)."""
+    """Compute the key of each column of ``cells`` (axes, n)."""
     axes = len(cells)
     of_part, _ = turns(axes)
     digit = (1 << axes) - 1
@@ -91,7 +92,7 @@ def hilbert_keys(cells: Ints, order: int, keys: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def hilbert_cells(keys: Ints, order: int, cells: Ints) -> None:
-    """The cell of each key, as a column of ``cells`` (axes, n)."""
+    """Compute the cell of each key, as a column of ``cells`` (axes, n)."""
     axes = len(cells)
     _, of_turn = turns(axes)
     digit = (1 << axes) - 1
@@ -105,24 +106,24 @@ def hilbert_cells(keys: Ints, order: int, cells: Ints) -> None:
 
 
 @njit(cache=True, nogil=True)
-def widen(cell: Ints, level: int, every: int, some: int, lo: Ints, hi: Ints) -> None:
-    """Widen a box to hold some parts, 2^level cells a side, of the cube at ``cell``.
+def widen(cell: Ints, level: int, common: int, any_set: int, lo: Ints, hi: Ints) -> None:
+    """Widen a box to contain parts, of 2^level cells per axis, of the cube at ``cell``.
 
-    ``every`` has the bits that all these parts have, ``some`` those that any of them has.
+    ``common`` has the bits that are set in all of these parts, ``any_set`` the bits that are set in at least one.
     """
     for k in range(len(cell)):
-        lo[k] = min(lo[k], cell[k] + (((every >> k) & 1) << level))
-        hi[k] = max(hi[k], cell[k] + ((((some >> k) & 1) + 1) << level))
+        lo[k] = min(lo[k], cell[k] + (((common >> k) & 1) << level))
+        hi[k] = max(hi[k], cell[k] + ((((any_set >> k) & 1) + 1) << level))
 
 
 @njit(cache=True, nogil=True)
 def widen_to_end(
     of_turn: Ints, first: int, last: int, at_last: bool, order: int, cell: Ints, lo: Ints, hi: Ints
 ) -> None:
-    """Widen a box to hold what a walk to one end of the keys ``first`` to ``last`` meets.
+    """Widen a box to contain the cubes found on the descent to one end of the keys ``first`` to ``last``.
 
-    On the way from the whole grid down to the first cell, the parts whose turn is later are in the range, and on
-    the way to the last cell the parts whose turn is earlier; while the two ways are one, the parts between them.
+    On the descent from the whole grid to the first cell, the parts with later turns are in the range. On the descent
+    to the last cell, the parts with earlier turns are. While both descents coincide, the parts between them are.
     """
     axes = len(cell)
     digit = (1 << axes) - 1
@@ -132,13 +133,13 @@ def widen_to_end(
         low, high = (first >> (level * axes)) & digit, (last >> (level * axes)) & digit
         after = low if together or not at_last else -1
         before = high if together or at_last else digit + 1
-        every, some = digit, 0
+        common, any_set = digit, 0
         for turn in range(after + 1, before):
             part, _ = descend(of_turn, state, turn, axes)
-            every &= part
-            some |= part
+            common &= part
+            any_set |= part
         if after + 1 < before:
-            widen(cell, level, every, some, lo, hi)
+            widen(cell, level, common, any_set, lo, hi)
         together = together and low == high
         part, state = descend(of_turn, state, high if at_last else low, axes)
         for k in range(axes):
@@ -148,7 +149,7 @@ def widen_to_end(
 
 @njit(cache=True, nogil=True)
 def range_boxes(first: Ints, last: Ints, axes: int, order: int, lo: Ints, hi: Ints) -> None:
-    """The smallest box [lo[i], hi[i]) that holds all cells with keys in [first[i], last[i]); 0 for no keys."""
+    """Find the smallest box [lo[i], hi[i]) with all cells of the keys [first[i], last[i]); zeros if there are none."""
     _, of_turn = turns(axes)
     cell = np.empty(axes, np.int64)
     for i in range(len(first)):

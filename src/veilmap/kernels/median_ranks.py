@@ -1,4 +1,4 @@
-"""Sorted values in boxes: the cuts between them, weighed by how evenly they divide them; and sums of positions."""
+"""Ranks of the cuts of a box, weighted by how evenly they divide its sorted values."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from numba import njit
 
 from veilmap.arrays import Ints
 
-SURE = 1e-9  # far above the relative error of a weight as a float
-FAR = 100.0  # beyond this exponent a weight is below 1, whatever its gap and its scale: it needs no exp
-FINE = 1 << 22  # a proposal from this on is its weight to within 2^-20
+RELATIVE_MARGIN = 1e-9  # far above the relative error of a weight as a float
+MAX_EXPONENT = 100.0  # beyond it, a weight is below 1 for every gap and scale, and exp is not computed
+MIN_PRECISE_PROPOSAL = 1 << 22  # larger proposals equal their weight to within 2^-20
 
 
 @njit(cache=True, nogil=True)
 def gap_of_rank(values: Ints, lo: int, hi: int, r: int) -> tuple[int, int]:
-    """Of the cuts c in lo < c < hi, those with r of the sorted ``values`` below: the first, and how many."""
+    """Return the first and the number of the cuts c, lo < c < hi, that have r of the sorted ``values`` below them."""
     first = (lo if r == 0 else values[r - 1]) + 1
     last = hi - 1 if r == len(values) else min(values[r], hi - 1)
     return first, max(last - first + 1, 0)
@@ -22,7 +22,7 @@ def gap_of_rank(values: Ints, lo: int, hi: int, r: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def nearest_rank(values: Ints, lo: int, hi: int) -> int:
-    """The rank nearest to n/2 that has cuts, the lower one of two. Needs hi - lo ≥ 2: then there is one."""
+    """Return the rank closest to n/2 that has cuts, the lower one of two. It exists because hi - lo ≥ 2."""
     low = len(values) // 2
     high = len(values) - low
     while gap_of_rank(values, lo, hi, low)[1] == 0:
@@ -34,11 +34,11 @@ def nearest_rank(values: Ints, lo: int, hi: int) -> int:
 
 @njit(cache=True, nogil=True)
 def weigh_ranks(values: Ints, start: Ints, lo: Ints, hi: Ints, rate: float, running: Ints, about: Ints) -> None:
-    """What the ranks of each box are proposed with. Box v has ``values[start[v] : start[v + 1]]`` in [lo[v], hi[v]).
+    """Compute the proposals of the ranks of each box. Box v has ``values[start[v] : start[v + 1]]`` in [lo[v], hi[v]).
 
-    A rank r with g cuts has the weight W = g · exp(−rate · (|2r − n| − d0)), where d0 is the least |2r − n| of a
-    rank that has cuts. Its proposal is an integer m > W · 2^power; a rank without cuts gets none.
-    ``running[start[v] + v + r]`` becomes the sum of the proposals up to r, and ``about[v]`` the sum of all
+    A rank r with g cuts has the weight W = g · exp(−rate · (|2r − n| − d0)), where d0 is the smallest |2r − n| of a
+    rank that has cuts. Its proposal is an integer m > W · 2^power; a rank without cuts has none.
+    ``running[start[v] + v + r]`` becomes the sum of the proposals up to r, and ``about[v]`` the sum of all proposals
     (below 2^62), d0 and power.
     """
     mass = np.empty(max(0, np.max(np.diff(start))) + 1 if len(lo) else 0)
@@ -55,13 +55,13 @@ def weigh_ranks(values: Ints, start: Ints, lo: Ints, hi: Ints, rate: float, runn
             exponent = rate * (abs(2 * r - n) - nearest)
             if gap == 0:
                 mass[r] = -1.0
-            elif exponent < FAR:
+            elif exponent < MAX_EXPONENT:
                 mass[r] = gap * np.exp(-exponent)
                 total += mass[r]
             else:
                 mass[r] = 0.0
         power = 61 - int(np.ceil(np.log2(total)))
-        factor = 2.0**power * (1 + SURE)
+        factor = 2.0**power * (1 + RELATIVE_MARGIN)
         whole = 0
         for r in range(n + 1):
             if mass[r] >= 0:
@@ -74,9 +74,9 @@ def weigh_ranks(values: Ints, start: Ints, lo: Ints, hi: Ints, rate: float, runn
 def pick_ranks(
     values: Ints, start: Ints, lo: Ints, hi: Ints, running: Ints, boxes: Ints, at: Ints, picked: Ints
 ) -> None:
-    """The rank in whose run of numbers ``at[k]`` falls, in box ``boxes[k]``.
+    """Find the rank r of box ``boxes[k]`` whose range of running sums contains ``at[k]``.
 
-    ``picked`` gets its first cut, its number of cuts, its proposal and |2r − n|.
+    ``picked[k]`` becomes its first cut, its number of cuts, its proposal and |2r − n|.
     """
     for k in range(len(boxes)):
         v = boxes[k]

@@ -1,4 +1,4 @@
-"""How unlike the two halves of cells are, on grids of counts, at one scale after another."""
+"""Roughness of grids of counts: differences between the two halves of cells, at one scale after another."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from veilmap.arrays import Ints
 
 @njit(cache=True, nogil=True)
 def halve_grid(grid: Ints, side: int, axes: int, signed: Ints) -> None:
-    """In place: a grid of ``side`` cells an axis, row-major, becomes one of half as many, of twice their size.
+    """Replace a row-major grid of ``side`` cells per axis by the grid of cells of twice the size, in place.
 
-    ``signed[k, c]`` is the first half less the second half of the new cell c along axis k.
+    ``signed[k, c]`` becomes the count of the first half of the new cell c along axis k, minus that of the second half.
     """
     half = side // 2
-    offset = np.zeros(1 << axes, np.int64)  # of the parts of a new cell from its first one
+    offset = np.zeros(1 << axes, np.int64)  # of each part of a new cell from its first part
     for bits in range(1 << axes):
         for k in range(axes):
             offset[bits] = offset[bits] * side + (bits >> k & 1)
@@ -34,13 +34,13 @@ def halve_grid(grid: Ints, side: int, axes: int, signed: Ints) -> None:
                 total += part
                 for k in range(axes):
                     signed[k, c] += -part if bits >> k & 1 else part
-            grid[c] = total  # no cell of a later c lies this far to the front
+            grid[c] = total  # parts of later cells lie further back, so nothing unread is overwritten
             corner += 2
 
 
 @njit(cache=True, nogil=True)
 def sum_runs(signed: Ints, side: int, axes: int, axis: int, run: int) -> int:
-    """Σ |sum over a run|, a run being up to ``run`` cells in a row beside ``axis``; along it they would not border."""
+    """Return Σ |sum over a run|. A run is up to ``run`` adjacent cells along an axis other than ``axis``."""
     along = axes - 1 if axis < axes - 1 else axes - 2
     stride = side ** (axes - 1 - along) if axes > 1 else 1
     length = run if axes > 1 else 1
@@ -48,28 +48,29 @@ def sum_runs(signed: Ints, side: int, axes: int, axis: int, run: int) -> int:
     for block in range(0, side**axes, side * stride):
         for place in range(0, side, length):
             for c in range(block + place * stride, block + (place + 1) * stride):
-                one = 0
+                run_sum = 0
                 for i in range(min(length, side - place)):
-                    one += signed[c + i * stride]
-                total += abs(one)
+                    run_sum += signed[c + i * stride]
+                total += abs(run_sum)
     return total
 
 
 @njit(cache=True, nogil=True)
 def sum_contrasts(grid: Ints, side: Ints, axes: int, run: int, out: Ints) -> None:
-    """Add up the contrasts of all boxes by scale: ``out[0]`` of cells of two parts a side, ``out[1]`` of four, …
+    """Add the contrasts of all boxes to ``out`` by scale: ``out[0]`` for cells of 2 parts per axis, ``out[1]`` for 4, …
 
-    Box j has ``side[j]`` parts an axis, a power of 2 or 0; ``grid`` has their counts, box after box, and is used up.
+    Box j has ``side[j]`` parts per axis, a power of 2 or 0. ``grid`` holds their counts, box after box, and is
+    overwritten.
     """
     start = 0
     for j in range(len(side)):
         n = side[j]
         size = n**axes if n else 0
-        mine = grid[start : start + size]
+        box_grid = grid[start : start + size]
         signed = np.empty((axes, max(size >> axes, 1)), np.int64)
         scale = 0
         while n >= 2 and scale < len(out):
-            halve_grid(mine, n, axes, signed)
+            halve_grid(box_grid, n, axes, signed)
             n //= 2
             for k in range(axes):
                 out[scale] += sum_runs(signed[k], n, axes, k, run)

@@ -1,15 +1,16 @@
-"""The trusted core. Read all of it in one sitting (AUDIT.md is the guide); trust nothing outside it.
+"""The trusted core: the only code that sees exact values. AUDIT.md is the guide to reading it.
 
-Points enter through :func:`seal`; only a :class:`NoisyTree` comes out, through :func:`measure`.
+Points enter through :func:`seal`. Only noisy numbers come out: a :class:`NoisyTree` and the answer of its
+:class:`Check`, both from :func:`measure`, and the number that :func:`private_median` returns.
 """
 
 from veilmap.vault.budget_meter import BudgetMeter, Charge
 from veilmap.vault.check import Check, GridPrediction, Residual
-from veilmap.vault.measurement import Measured, measure, noise_and_budget
+from veilmap.vault.measurement import Measured, measure
 from veilmap.vault.mechanisms.density_test import decay
 from veilmap.vault.mechanisms.laplace import noise_variance
 from veilmap.vault.mechanisms.private_median import private_median
-from veilmap.vault.noise_models import LaplaceNoise
+from veilmap.vault.noise_models import LaplaceNoise, noise_and_budget
 from veilmap.vault.noisy_tree import NoisyTree
 from veilmap.vault.sealed import Sealed, seal
 

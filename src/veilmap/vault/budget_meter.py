@@ -1,4 +1,4 @@
-"""The budget of one release. Exact rationals, so that nothing is lost to rounding. Proof: proofs/budget_meter.md."""
+"""The budget of one release, in exact fractions that never round. Proof: proofs/budget_meter.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilmap.errors import BudgetSpent
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One question of a release to the rows. It costs ε, or ρ in a concentrated release; perhaps also δ."""
+    """The price of one question to the rows: ε, or ρ in a concentrated release, and possibly δ."""
 
     what: str
     mechanism: str
@@ -24,7 +24,7 @@ class BudgetMeter:
 
     Guarantees:
 
-    - The charges never add up to more than the total (sequential composition), nor their δ to more than its own.
+    - The charges never add up to more than the total (sequential composition), and their δ to no more than its total.
     - A charge that does not fit is refused before anything is computed.
     """
 
@@ -41,18 +41,18 @@ class BudgetMeter:
         return tuple(self._charges)
 
     def charge(self, what: str, mechanism: str, price: Fraction, delta: Fraction = Fraction(0)) -> None:
-        """Pay for one set of disjoint nodes, each point in at most one of them."""
+        """Pay for one question, or raise and leave the budget as it was."""
         if not isinstance(price, Fraction) or price <= 0:
             raise BudgetSpent(f"{what}: a measurement must cost more than {self._currency}=0, got {float(price):.4g}.")
         if price > self._left:
             raise BudgetSpent(
-                f"{what} needs {self._currency}={float(price):.4g} but only {float(self._left):.4g} is left: "
-                f"give the release a larger epsilon or its levels smaller shares."
+                f"{what} needs {self._currency}={float(price):.4g} but only {float(self._left):.4g} is left. "
+                f"Give the release a larger epsilon or its levels smaller shares."
             )
         if not isinstance(delta, Fraction) or not 0 <= delta <= self._delta_left:
             raise BudgetSpent(
-                f"{what} needs delta={float(delta):.4g} but only {float(self._delta_left):.4g} is left: "
-                f"give the release a larger delta."
+                f"{what} needs delta={float(delta):.4g} but only {float(self._delta_left):.4g} is left. "
+                f"Give the release a larger delta."
             )
         self._left -= price
         self._delta_left -= delta

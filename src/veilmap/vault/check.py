@@ -13,15 +13,15 @@ from veilmap.vault.arguments import plain
 from veilmap.vault.sealed import silenced
 
 GridPrediction: TypeAlias = tuple[Parts, Ints, Ints]
-"""A grid over the domain, which box each of its cells belongs to, and the count that is expected in each box."""
+"""A grid over the domain: its parts per axis, the box that each cell belongs to, and the expected count of each box."""
 Residual: TypeAlias = tuple[int, float]
 """A noisy sum of |count − expected count| over the boxes of a grid, and the variance of its noise."""
 
 
 class Check:
-    """Compares predictions with the rows: by how much all boxes of a grid are off, with noise.
+    """A one-shot comparison of predictions with the rows: a noisy sum of absolute residuals per grid.
 
-    Its price was charged when the structure reserved it. It answers one call, and refuses every further one.
+    Its price was charged when the structure reserved it. It answers one call and refuses every further one.
     """
 
     __slots__ = ("_answer", "_lock")
@@ -34,12 +34,12 @@ class Check:
         with self._lock:
             answer, self._answer = self._answer, None
         if answer is None:
-            raise BadInput("A check has one answer, and it has been given.")
+            raise BadInput("This check has been used already. A check can be called only once.")
         try:
             return answer(plain(predictions))
         except BaseException as error:
             failure = silenced(error)
-        del answer
+        del answer  # the traceback of the error keeps this frame, and the answer holds the rows
         raise failure
 
     def __reduce__(self) -> Never:

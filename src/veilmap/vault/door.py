@@ -1,4 +1,4 @@
-"""The door of the gate: one call at a time, in one thread, of plain copies. Proof: proofs/measure.md."""
+"""The door of the gate: one call at a time, from one thread, with plain copies. Proof: proofs/measure.md."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from veilmap.vault.arguments import plain
 
 
 class Door:
-    """Open for the thread that made it, until it is closed."""
+    """A guard that lets in the thread that created it, until it is closed."""
 
     def __init__(self) -> None:
         self._open_for: int | None = get_ident()
         self._closed = False
 
     def close(self) -> None:
-        """Let no further call in."""
+        """Refuse every further call."""
         self._closed, self._open_for = True, None
 
     def guard(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the verb as a structure may call it."""
+        """Return the verb in the form that a structure may call."""
 
         def call(*args: object) -> Any:
             if self._open_for != get_ident():
-                raise BadInput("The gate serves one call at a time, in one thread, while its tree grows.")
+                raise BadInput("The gate serves one call at a time, from one thread, and only while the tree grows.")
             self._open_for = None
             try:
                 return plain(verb(*map(plain, args)))

@@ -1,4 +1,4 @@
-"""Where every random bit comes from. Proof: proofs/noise.md."""
+"""The source of all random bits. Proof: proofs/noise.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Keys(Protocol):
 
 
 class SystemKeys:
-    """Keys from the operating system. No state of its own: nothing to copy by fork, pickle or thread."""
+    """Keys from the operating system. They have no state that a fork, a pickle or a thread could copy."""
 
     private = True
 
@@ -34,7 +34,7 @@ class SystemKeys:
 
 
 class FixedKeys:
-    """Keys that anyone who knows the seed can make again: whatever is drawn from them is not private."""
+    """Keys derived from a seed. Anyone who knows the seed can compute them, so noise drawn from them is not private."""
 
     private = False
 
@@ -51,13 +51,13 @@ _fixed: ContextVar[FixedKeys | None] = ContextVar("fixed_keys", default=None)
 
 
 def current_keys() -> Keys:
-    """The operating system's keys, unless :func:`fixed_entropy` is in force here."""
+    """Return the operating system's keys, or fixed ones inside :func:`fixed_entropy`."""
     return _fixed.get() or SystemKeys()
 
 
 @contextmanager
 def fixed_entropy(seed: int) -> Iterator[None]:
-    """For tests and studies: draw the same noise again. Releases made inside say *not private*."""
+    """Draw the same noise in every run, for tests and studies. Releases made inside are marked *not private*."""
     token = _fixed.set(FixedKeys(seed))
     try:
         yield
@@ -72,7 +72,7 @@ class RandomBits:
         self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     def words(self, shape: int | tuple[int, ...], kind: str) -> NDArray[Any]:
-        """Uniform integers of a type like ``<u2`` or ``<i8``."""
+        """Return uniform random integers of a type like ``<u2`` or ``<i8``."""
         size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(kind).itemsize
         out = self._stream.update(bytes(size))
         return np.frombuffer(out, dtype=kind).reshape(shape)

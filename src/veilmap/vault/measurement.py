@@ -10,19 +10,22 @@ import numpy as np
 
 from veilmap.arrays import Flags, Ints
 from veilmap.engines.tally import Cut, Grids, Step, parts_of, split_step
-from veilmap.errors import BadInput
-from veilmap.method.method import Method, Noise
+from veilmap.method.method import Method
 from veilmap.structures import Gate
 from veilmap.trees import CurveTree, CutTree, Parts, RegularTree, Tree
 from veilmap.vault.arguments import (
     must_be_allowed,
     must_be_cells,
+    must_be_checkable,
     must_be_countable,
     must_be_curve,
     must_be_grid,
+    must_be_level,
     must_be_nodes,
     must_be_parts,
     must_be_predictions,
+    must_be_rate,
+    must_be_shortenable,
     must_be_small,
     must_be_splits,
     plain,
@@ -30,28 +33,25 @@ from veilmap.vault.arguments import (
 from veilmap.vault.budget_meter import BudgetMeter
 from veilmap.vault.check import Check, GridPrediction, Residual
 from veilmap.vault.door import Door
-from veilmap.vault.entropy import Keys, current_keys
+from veilmap.vault.entropy import current_keys
 from veilmap.vault.mechanisms.density_test import DensityTest
-from veilmap.vault.mechanisms.gaussian import concentrated
 from veilmap.vault.mechanisms.medians import exact_cuts, group_delta, private_cuts
 from veilmap.vault.mechanisms.residuals import noisy_residuals
 from veilmap.vault.mechanisms.roughness import noisy_roughness
 from veilmap.vault.mechanisms.sampling import inner_epsilon
-from veilmap.vault.noise_models import GaussianNoise, LaplaceNoise, NoNoise
+from veilmap.vault.noise_models import noise_and_budget
 from veilmap.vault.noisy_tree import NoisyCounts, NoisyTree
-from veilmap.vault.path_costs import PathCosts
+from veilmap.vault.path_costs import PathCosts, group_by_price
 from veilmap.vault.sealed import Progress, Sealed, silenced
 from veilmap.vault.tracked_rows import TrackedRows
-
-NOISE_MODELS = dict(zip(Noise, (LaplaceNoise, GaussianNoise, NoNoise), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What the vault gives out: a noisy tree and, if the structure reserved a price for it, a check."""
+    """What leaves the vault: a noisy tree and, if the structure reserved one, a check that has been charged."""
 
     tree: NoisyTree
-    check: Check | None  # holds the rows until it has been used
+    check: Check | None  # holds the rows until it is used
 
 
 def measure(
@@ -62,22 +62,22 @@ def measure(
     delta: Fraction = Fraction(0),
     allow_nonprivate: bool = False,
 ) -> Measured:
-    """Release the noisy counts of one tree under (``epsilon``, ``delta``)-differential privacy.
+    """Measure the noisy counts of one tree under (``epsilon``, ``delta``)-differential privacy.
 
-    Guarantees (neighbours: add or remove one unit, a row or a person with a stated number of rows at most):
+    Guarantees (neighbours: add or remove one unit, which is a row, or a person with a stated maximum number of rows):
 
-    - Every question to the rows is charged first, and the budget meter refuses anything beyond the budget.
-    - A row lies in at most one node of a level and on one path from the root: a question about disjoint nodes
-      costs the largest price of any, and questions along a path cost their sum.
-    - Cuts, heights and what is counted are functions of public numbers and of answers that were charged.
-    - With ``delta`` = 0 and no Gaussian noise the promise is pure. Gaussian noise is accounted in ρ, and
-      a release is of one kind or the other.
-    - Exact medians and counts are refused, unless ``allow_nonprivate``; then the result says that it is not private.
-    - An unexpected error names its kind, and nothing of the data.
-    - A check was charged before the tree was given out, and answers once.
+    - Every question to the rows is charged first. The budget meter refuses any charge beyond the budget.
+    - A row lies in at most one node per level and on one path from the root. So a question about disjoint nodes costs
+      the largest of their prices, and questions along a path cost the sum of theirs.
+    - Cuts, heights and the choice of counted nodes are functions of public numbers and of answers that were charged.
+    - With ``delta`` = 0 and no Gaussian noise, the guarantee is pure. Gaussian noise is accounted for in ρ. One release
+      uses either ε or ρ, never both.
+    - Exact medians and counts are refused unless ``allow_nonprivate`` is set. The result is then marked not private.
+    - An unexpected error states its type and nothing about the data.
+    - A check is charged before the tree leaves the vault, and answers once.
     """
     try:
-        return _measure(points, method, epsilon, delta, allow_nonprivate, current_keys(), progress)
+        return _measure(points, method, epsilon, delta, allow_nonprivate, progress)
     except BaseException as error:
         failure = silenced(error)
     del points
@@ -85,28 +85,22 @@ def measure(
 
 
 def _measure(
-    points: Sealed,
-    method: Method,
-    epsilon: Fraction,
-    delta: Fraction,
-    allow_nonprivate: bool,
-    keys: Keys,
-    progress: Progress,
+    points: Sealed, method: Method, epsilon: Fraction, delta: Fraction, allow_nonprivate: bool, progress: Progress
 ) -> Measured:
-    """Let the structure grow its tree through the gate. Everything exact is in ``rows`` or a local of a verb."""
-    domain, most_rows = points.domain, points.most_rows
-    noise, budget = noise_and_budget(method, epsilon, delta, most_rows)
-    delta = Fraction(0) if noise.currency == "rho" else delta  # all of it has bought ρ
+    """Let the structure grow its tree through the gate. Exact values exist only in ``rows`` and as locals of a verb."""
+    domain, rows_per_unit, keys = points.domain, points.max_rows_per_unit, current_keys()
+    noise, budget = noise_and_budget(method, epsilon, delta, rows_per_unit)
+    delta = Fraction(0) if noise.currency == "rho" else delta  # with Gaussian noise, δ has been converted into ρ
     meter, sample_meter = BudgetMeter(budget, delta, noise.currency), BudgetMeter(Fraction(0))
     rows = TrackedRows(points, method.structure.passes, keys, progress)
     tree: Tree = RegularTree(domain.side, domain.dimensions)
-    order: int | None = None  # of the Hilbert curve, once the domain lies along one
+    order: int | None = None  # of the Hilbert curve that replaces the domain's axes, if any
     noisy, path_costs, density, door = NoisyCounts(), PathCosts(), DensityTest(), Door()
     private, sampled, check = keys.private, False, None
     if not noise.private:
         private = must_be_allowed("Counts without noise", allow_nonprivate)
 
-    # --- Free: where boxes are cut follows from what is public, or was paid for.
+    # --- Free verbs: boxes are cut by public numbers, or by answers that were charged.
 
     def grow(grown: Tree, step: Step | None) -> None:
         nonlocal tree
@@ -136,29 +130,23 @@ def _measure(
 
     def shorten(height: int) -> None:
         nonlocal tree
-        if density.started or not isinstance(tree, RegularTree):
-            raise BadInput("A tree can be shortened only before its first cut, and not after a density test.")
-        if height not in range(1, tree.height + 1):
-            raise BadInput(f"A tree of height {tree.height} is shortened to 1 to {tree.height}, got {height!r}.")
-        noisy.must_be_uncounted(slice(tree.level_start[height + 1], None), f"A level below {height}")
-        tree = tree.shortened(height)
+        regular = must_be_shortenable(tree, height, density.started)
+        noisy.must_be_uncounted(slice(regular.level_start[height + 1], None), f"A level below {height}")
+        tree = regular.shortened(height)
         rows.shorten(tree)
         noisy.resize(min(noisy.size, tree.size))
 
     def follow(curve: int) -> None:
         nonlocal tree, order
-        if tree.size > 1 or rows.read or noisy.size:
-            raise BadInput("A domain is laid along a curve before anything else is done with it.")
-        must_be_curve(curve, domain)
+        must_be_curve(curve, domain, untouched=tree.size == 1 and not rows.read and not noisy.size)
         rows.lay_along(tree, curve)
         order, tree = curve, CutTree.root(1 << (curve * domain.dimensions), 1)
 
-    # --- Paid: each verb charges, then asks the rows and adds noise.
+    # --- Paid verbs: each one charges first, then asks the rows and adds noise.
 
     def sample(rate: Fraction, price: Fraction, price_delta: Fraction, mechanism: str) -> Fraction:
         nonlocal sampled, sample_meter
-        if sampled or not 0 < rate <= 1:
-            raise BadInput(f"A release has one sample of a rate from above 0 to 1, got {rate}.")
+        must_be_rate(rate, sampled)
         meter.charge(f"medians on a sample of {float(rate):g}", mechanism, price, price_delta)
         rows.sample(tree, rate)
         sampled, sample_meter = True, BudgetMeter(inner_epsilon(rate, noise.pure(price)), price_delta / rate)
@@ -169,26 +157,26 @@ def _measure(
         if mechanism == "exact":
             private = must_be_allowed("Exact medians", allow_nonprivate)
         else:
-            (sample_meter if sampled else meter).charge(
-                f"medians of level {tree.height}", mechanism, price, price_delta
-            )
+            payer = sample_meter if sampled else meter
+            payer.charge(f"medians of level {tree.height}", mechanism, price, price_delta)
         newest = tree.level(tree.height)
         boxes = *rows.sorted_along(tree, axis), tree.lo[newest, axis].copy(), tree.hi[newest, axis].copy()
         if mechanism == "exact":
             return exact_cuts(*boxes)
-        if not sampled:  # a sample is paid for in pure ε
+        if not sampled:  # medians on a sample are paid for in pure ε
             price = noise.bounded(price) if mechanism.startswith("exponential") else noise.pure(price)
-        return private_cuts(mechanism, *boxes, price / most_rows, group_delta(price, price_delta, most_rows), keys)
+        row_delta = group_delta(price, price_delta, rows_per_unit)
+        return private_cuts(mechanism, *boxes, price / rows_per_unit, row_delta, keys)
 
     def dense(price: Fraction) -> Flags:
         density.must_be_next(tree, rows.streams)
         if not density.started:
             meter.charge("where to split", "privtree", price)
-            density.start(noise.pure(price) / most_rows, 2**domain.dimensions)
+            density.start(noise.pure(price) / rows_per_unit, 2**domain.dimensions)
         return density.ask(tree, rows.counts(tree), keys)
 
     def roughness(depth: Ints, scales: int, price: Fraction) -> Ints:
-        """Noisy sums over the cells of newest boxes: 2^depth cells per axis in each; -1 leaves a box out."""
+        """Return noisy sums over the newest boxes, each cut into 2^depth cells per axis; -1 leaves a box out."""
         side = must_be_cells(depth, scales, tree, order)
         meter.charge(f"roughness of level {tree.height}", noise.mechanism, price)
         tally = rows.tally(tree, parts_of(tree, side))
@@ -200,15 +188,13 @@ def _measure(
         return rows.tally(tree, Grids((parts,), domain.bits)) + noise.draw(price, math.prod(parts), keys)
 
     def publish(nodes: slice | Ints, price: Fraction) -> None:
-        """The one place where counts turn into published numbers. They have been paid for."""
+        """Add noise to counts that have been charged. No other function writes into the published arrays."""
         exact = rows.counts(tree)[nodes]
         noisy.count[nodes] = exact + noise.draw(price, len(exact), keys)
         noisy.variance[nodes] = noise.variance(price)
 
     def count(level: int, price: Fraction) -> Ints:
-        if level not in range(tree.height + 1):
-            raise BadInput(f"A tree of height {tree.height} has the levels 0 to {tree.height}, got {level!r} to count.")
-        nodes = tree.level(level)
+        nodes = must_be_level(level, tree)
         noisy.resize(max(noisy.size, nodes.stop))
         noisy.must_be_uncounted(nodes, f"Level {level}")
         meter.charge(f"noisy counts of level {level}", noise.mechanism, price)
@@ -224,37 +210,29 @@ def _measure(
         return noisy.count[leaves].copy()
 
     def count_each(nodes: Ints, steps: Ints, step: Fraction) -> Ints:
-        """Every path pays for its own nodes: the meter, for what the most expensive path has come to cost."""
+        """Count nodes that have their own prices. The meter pays for the most expensive path from the root."""
         noisy.resize(tree.size)
         must_be_nodes(nodes, steps, tree)
         noisy.must_be_uncounted(nodes, "A node")
         path_costs.pay(tree, nodes, steps, step, lambda p: meter.charge("noisy node counts", noise.mechanism, p))
-        by_price, many = np.argsort(steps.astype(np.int16), kind="stable"), np.bincount(steps)
-        for times, last in zip(np.flatnonzero(many).tolist(), np.cumsum(many)[many > 0].tolist(), strict=True):
-            publish(nodes[by_price[last - many[times] : last]], times * step)
+        for same_price, price_steps in group_by_price(nodes, steps):
+            publish(same_price, price_steps * step)
         return noisy.count[nodes].copy()
 
     def reserve_check(price: Fraction) -> None:
-        """Pay for one comparison of predictions with the rows, after the tree has left the vault."""
+        """Charge for one comparison of predictions with the rows, and close the gate to the structure."""
         nonlocal check
-        if order is not None:
-            raise BadInput("Answers along a curve cannot be checked.")
+        must_be_checkable(order)
         meter.charge("calibration of error bars", noise.mechanism, price)
         rows.forget_counts()
         door.close()
         check = Check(lambda predictions: residuals(predictions, price))
 
     def residuals(predictions: tuple[GridPrediction, ...], price: Fraction) -> tuple[Residual, ...]:
-        """By how much predictions are off, made by someone who has seen the noisy tree alone."""
+        """Answer a check: compare the rows with predictions that were made from the noisy tree alone."""
         must_be_predictions(predictions, domain)
-        if not predictions:
-            return ()
-        each, grids = price / len(predictions), Grids(tuple(parts for parts, _, _ in predictions), domain.bits)
-        counts = np.split(rows.tally(tree, grids), np.cumsum(grids.sizes)[:-1])
-        return tuple(
-            (noisy_residuals(cells, places, expected, each, noise, keys), noise.variance(each))
-            for cells, (_, places, expected) in zip(counts, predictions, strict=True)
-        )
+        grids = Grids(tuple(parts for parts, _, _ in predictions), domain.bits)
+        return noisy_residuals(rows.tally(tree, grids), predictions, price, noise, keys) if predictions else ()
 
     def boxes() -> Tree:
         return tree if order is None else CurveTree(tree, domain.dimensions, order, domain.bits)
@@ -267,15 +245,5 @@ def _measure(
         method.structure.grow(gate, plain(budget), method.budget)
     finally:
         door.close()
-    noisy.resize(tree.size)
-    if not np.isfinite(noisy.variance[tree.is_leaf]).all():
-        raise BadInput("A structure must count the leaves of its tree.")
+    noisy.must_have_leaves(tree)
     return Measured(NoisyTree(boxes(), noisy.count, noisy.variance, meter.charges, private), check)
-
-
-def noise_and_budget(
-    method: Method, epsilon: Fraction, delta: Fraction, most_rows: int
-) -> tuple[LaplaceNoise, Fraction]:
-    """Return the noise model of a method, and its budget: ε, or the ρ that makes (ε, δ)."""
-    noise = NOISE_MODELS[method.noise](most_rows)
-    return noise, concentrated(epsilon, delta) if noise.currency == "rho" else epsilon

@@ -1,4 +1,4 @@
-"""Noise models: what a price buys, for one person with at most ``rows`` rows. Proof: proofs/measure.md."""
+"""Noise models: the noise that a price buys, for units of at most ``rows`` rows. Proof: proofs/measure.md."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from fractions import Fraction
 import numpy as np
 
 from veilmap.arrays import Ints
+from veilmap.method.method import Method, Noise
 from veilmap.vault.entropy import Keys
-from veilmap.vault.mechanisms.gaussian import discrete_gaussian, gaussian_variance, root_below
+from veilmap.vault.mechanisms.gaussian import concentrated, discrete_gaussian, gaussian_variance, root_below
 from veilmap.vault.mechanisms.laplace import discrete_laplace, noise_variance
 
 
 class LaplaceNoise:
-    """Prices are shares of ε. A person changes the counts of disjoint boxes by at most ``rows`` in all."""
+    """Discrete Laplace noise. Prices are shares of ε. A unit changes disjoint counts by at most ``rows`` in all."""
 
     currency, mechanism, power, private = "epsilon", "discrete-laplace", 2, True
 
@@ -27,20 +28,20 @@ class LaplaceNoise:
         return noise_variance(price / self.rows)
 
     def sharpness(self, price: Fraction) -> float:
-        """Return the ε of Laplace noise that is as small."""
+        """Return the ε of Laplace noise of about the same variance."""
         return float(price / self.rows)
 
     def pure(self, price: Fraction) -> Fraction:
-        """Return the ε at which any ε-private mechanism may be run."""
+        """Return the ε with which any ε-private mechanism can be run for this price."""
         return price
 
     def bounded(self, price: Fraction) -> Fraction:
-        """Return the ε at which an exponential mechanism may be run."""
+        """Return the ε with which an exponential mechanism can be run for this price."""
         return price
 
 
 class GaussianNoise(LaplaceNoise):
-    """Prices are shares of ρ. A person changes the counts by a vector of length at most ``rows``."""
+    """Discrete Gaussian noise. Prices are shares of ρ. A unit changes counts by a vector of length at most ``rows``."""
 
     currency, mechanism, power, private = "rho", "discrete-gaussian", 1, True
 
@@ -54,10 +55,10 @@ class GaussianNoise(LaplaceNoise):
         return 2 * float(root_below(price)) / self.rows
 
     def pure(self, price: Fraction) -> Fraction:
-        return root_below(2 * price)  # ε is ε²/2-concentrated
+        return root_below(2 * price)  # an ε-private mechanism is ε²/2-zCDP
 
     def bounded(self, price: Fraction) -> Fraction:
-        return root_below(8 * price)  # ε²/8, for its losses lie within ε of each other
+        return root_below(8 * price)  # an exponential mechanism is ε²/8-zCDP: its losses span an interval of length ε
 
 
 class NoNoise(LaplaceNoise):
@@ -70,3 +71,18 @@ class NoNoise(LaplaceNoise):
 
     def variance(self, price: Fraction) -> float:
         return 0.0
+
+
+NOISE_MODELS: dict[Noise, type[LaplaceNoise]] = {
+    Noise.DISCRETE_LAPLACE: LaplaceNoise,
+    Noise.DISCRETE_GAUSSIAN: GaussianNoise,
+    Noise.NONE: NoNoise,
+}
+
+
+def noise_and_budget(
+    method: Method, epsilon: Fraction, delta: Fraction, rows_per_unit: int
+) -> tuple[LaplaceNoise, Fraction]:
+    """Return the noise model of a method and its budget: ε, or the ρ that implies (ε, δ)."""
+    noise = NOISE_MODELS[method.noise](rows_per_unit)
+    return noise, concentrated(epsilon, delta) if noise.currency == "rho" else epsilon

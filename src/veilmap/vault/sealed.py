@@ -1,4 +1,4 @@
-"""Points that cannot be looked at, only measured. Proof: proofs/sealed.md."""
+"""Points that can be measured but not read. Proof: proofs/sealed.md."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from veilmap.errors import BadInput, VaultFailure, VeilmapError
 
 Progress = Callable[[float], None]
 
-MOST_ROWS = 10**6
+MAX_ROWS_PER_UNIT = 10**6  # the largest limit that can be set
 
 
 class Sealed:
-    """The points of one data set. No length, no iteration, no pickle, nothing to print."""
+    """The points of one data set. It has no length, no iteration, no pickle, and prints only the public domain."""
 
-    __slots__ = ("_engine", "domain", "has_units", "most_rows")
+    __slots__ = ("_engine", "domain", "has_units", "max_rows_per_unit")
 
-    def __init__(self, engine: Engine, domain: Domain, most_rows: int | None = None) -> None:
+    def __init__(self, engine: Engine, domain: Domain, max_rows_per_unit: int | None = None) -> None:
         self._engine, self.domain = engine, domain
-        self.most_rows = most_rows or 1  # of a unit: no more are looked at, which the engine sees to or ...
+        self.max_rows_per_unit = max_rows_per_unit or 1  # enforced by the engine if it can, or else ...
         self.has_units = (
-            most_rows is not None and not engine.limits_rows_per_unit
-        )  # ... the vault, which tells units apart
+            max_rows_per_unit is not None and not engine.limits_rows_per_unit
+        )  # ... by the vault, from each row's unit
 
     @property
     def again(self) -> bool:
@@ -43,46 +43,47 @@ class Sealed:
         self.__reduce__()
 
     def _tally(self, question: Question, progress: Progress) -> Ints:
-        """Exact counts: for the vault alone."""
+        """Return exact counts, for use inside the vault only."""
         return self._engine.tally(self.domain, question, progress)
 
     def _rows(self, progress: Progress) -> tuple[list[Ints], Ints | None]:
-        """The cells of all rows, and whose each is: for the vault alone."""
+        """Return the cells of all rows and the unit of each row, for use inside the vault only."""
         return self._engine.rows(self.domain, progress)
 
     def _held(self, progress: Progress) -> HeldRows:
-        """The cells of all rows, or who asks them: for the vault alone."""
+        """Return the cells of all rows, or an engine that streams them, for use inside the vault only."""
         return self._engine.hold(self.domain, progress)
 
 
-def seal(points: object, domain: Domain, unit: object = None, most_rows: int | None = None) -> Sealed:
-    """Take points in; they leave only as noisy counts.
+def seal(points: object, domain: Domain, unit: object = None, max_rows_per_unit: int | None = None) -> Sealed:
+    """Seal points, which then leave only as noisy numbers.
 
-    Opening reads schemas and headers, to refuse what cannot be read, and no more. With a ``unit``, the
-    column of whose row it is, neighbours differ by a whole unit, of which ``most_rows`` are looked at.
+    Opening reads schemas and headers, to refuse unreadable input early, but no rows. With a ``unit`` (the column that
+    says which unit a row belongs to), neighbours differ by a whole unit, and at most ``max_rows_per_unit`` of its rows
+    are used.
     """
-    if (unit is None) != (most_rows is None):
-        raise BadInput(
-            "People with many rows are protected by unit= and max_rows_per_unit= together: give both or none."
-        )
-    if most_rows is not None and not (type(most_rows) is int and 1 <= most_rows <= MOST_ROWS):
-        raise BadInput(f"A unit may have 1 to {MOST_ROWS} rows, got max_rows_per_unit={most_rows!r}.")
+    if (unit is None) != (max_rows_per_unit is None):
+        raise BadInput("To protect people with many rows, give unit= and max_rows_per_unit= together, or neither.")
+    is_number = type(max_rows_per_unit) is int and 1 <= max_rows_per_unit <= MAX_ROWS_PER_UNIT
+    if max_rows_per_unit is not None and not is_number:
+        raise BadInput(f"max_rows_per_unit is a whole number from 1 to {MAX_ROWS_PER_UNIT}, got {max_rows_per_unit!r}.")
     try:
-        return Sealed(open_points(points, domain, unit, most_rows), domain, most_rows)
+        return Sealed(open_points(points, domain, unit, max_rows_per_unit), domain, max_rows_per_unit)
     except BaseException as error:
         failure = silenced(error)
-    del points, unit  # the traceback of what is raised here keeps this frame
+    del points, unit  # the traceback of the error keeps this frame
     raise failure
 
 
 def silenced(error: BaseException) -> BaseException:
-    """An error that may leave the vault: ours (and an interrupt) as it is, any other only by its kind.
+    """Return an error that may leave the vault: veilmap's own errors and interrupts as they are, others by type only.
 
-    Without its traceback and its causes: their frames hold the data.
+    Tracebacks and causes are removed, because their frames hold the data.
     """
     if isinstance(error, Exception) and not isinstance(error, VeilmapError):
         error = VaultFailure(
-            f"The work failed with {type(error).__name__} while the data was open; no more is said of it."
+            f"The work failed with {type(error).__name__} while the data was open. Details are withheld because they "
+            "may contain data."
         )
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

@@ -1,4 +1,4 @@
-"""Rows that do not fit in memory: each question goes through all of them. Proof: proofs/counting.md."""
+"""Rows that are not held in memory: every question reads all of them. Proof: proofs/counting.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from veilmap.vault.rows import Rows
 
 
 class Stream:
-    """The steps that every row has to take from the root, and who asks the rows: the same answers as of ``Rows``."""
+    """An engine that streams the rows, and the steps of each row from the root. Its counts equal those of ``Rows``."""
 
     __slots__ = ("_domain", "_engine", "_order", "_progress", "_steps")
 
@@ -29,20 +29,23 @@ class Stream:
         return self
 
     def along(self, order: int, bits: int) -> Stream:
+        """Return the stream with a single axis: the place along a Hilbert curve."""
         return Stream(self._engine, self._domain, self._progress, order)
 
     def follow(self, step: Step) -> None:
+        """Add a step for later questions. A ``Place`` starts from the root, so it replaces all earlier steps."""
         self._steps = (step,) if isinstance(step, Place) else (*self._steps, step)
 
     def tally(self, count: Count) -> Ints:
+        """Return the exact counts of a question."""
         return self._engine.tally(self._domain, Walk(self._steps, count, self._order), self._progress)
 
     def sampled(self, rate: Fraction, keys: Keys) -> Rows:
-        """A Poisson sample, in memory."""
+        """Return a Poisson sample, in memory."""
         return self._loaded(lambda rows: poisson(rate, rows, keys))
 
     def loaded(self) -> Rows:
-        """All rows in memory, for medians, which cannot do without."""
+        """Return all rows in memory, which medians require."""
         return self._loaded(None)
 
     def _loaded(self, choose: Choose | None) -> Rows:

@@ -308,7 +308,10 @@ def test_a_pruned_quadtree_is_none_of_the_papers() -> None:
     rows = doctored(RIVALS | {"quad-opt-pruned": 0.0001})
     assert verdicts(rivals, rows) == ["reproduced", "reproduced", "not reproduced"]
     *of_the_paper, ours = rivals.claims(rows)
-    assert all("Not a claim of the paper" not in claim.text and "quad-opt-pruned" not in claim.because for claim in of_the_paper)
+    assert all(
+        "Not a claim of the paper" not in claim.text and "quad-opt-pruned" not in claim.because
+        for claim in of_the_paper
+    )
     assert ours.text.startswith("(Not a claim of the paper:)")
     assert "lowest at ε 0.1: quad-opt-pruned on (1, 1)" in ours.because
 

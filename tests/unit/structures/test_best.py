@@ -76,7 +76,7 @@ def release(
     delta = Fraction(1, 10**6) if method.needs_delta else Fraction(0)
     with fixed_entropy(seed):
         made = measure(seal(points, domain, **unit), method, epsilon, delta=delta)
-    noise, budget = noise_and_budget(method, epsilon, delta, unit.get("most_rows", 1))
+    noise, budget = noise_and_budget(method, epsilon, delta, unit.get("max_rows_per_unit", 1))
     return Release(made.tree, made.check is not None, noise, budget)
 
 
@@ -170,7 +170,7 @@ def test_gaussian_noise(kind: str, axes: int, rows: int) -> None:
 def test_people(n: int, most: int) -> None:
     rows = rows_of("clustered", n, 2)
     points = pa.table({"x0": rows[:, 0], "x1": rows[:, 1], "who": np.arange(len(rows)) // 4})
-    made = release(points, domain_of(2), Fraction(1), unit="who", most_rows=most)
+    made = release(points, domain_of(2), Fraction(1), unit="who", max_rows_per_unit=most)
     must_be_sound(made)
     assert abs(int(made.noisy.noisy_count[0]) - n // 4 * most) < 100 * most * 30
 

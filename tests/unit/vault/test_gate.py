@@ -139,7 +139,7 @@ def test_other_threads_are_refused() -> None:
         gate.count(0, epsilon)
 
     run(steps)
-    assert said == ["The gate serves one call at a time, in one thread, while its tree grows."]
+    assert said == ["The gate serves one call at a time, from one thread, and only while the tree grows."]
 
 
 def test_the_gate_is_shut_once_the_tree_has_grown() -> None:
@@ -150,7 +150,7 @@ def test_the_gate_is_shut_once_the_tree_has_grown() -> None:
         gate.count(0, epsilon / 2)
 
     run(steps)
-    with pytest.raises(BadInput, match="while its tree grows"):
+    with pytest.raises(BadInput, match="only while the tree grows"):
         kept[0].medians(0, Fraction(1, 2), Fraction(0), "exponential")
-    with pytest.raises(BadInput, match="while its tree grows"):
+    with pytest.raises(BadInput, match="only while the tree grows"):
         kept[0].tree()

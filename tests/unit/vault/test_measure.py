@@ -50,68 +50,70 @@ def some_points(n: int = 500, axes: int = 2) -> NDArray[np.float64]:
     return np.random.default_rng(5).random((n, axes)) ** 2
 
 
-# --- ledger -----------------------------------------------------------------------------------------------------
+# --- budget meter -----------------------------------------------------------------------------------------------
 
 
-def test_ledger_is_exact() -> None:
-    ledger = BudgetMeter(Fraction(1, 10))
+def test_budget_meter_is_exact() -> None:
+    meter = BudgetMeter(Fraction(1, 10))
     for k in range(10):
-        ledger.charge(f"part {k}", "test", Fraction(1, 100))
-    assert ledger.left == 0  # ten floats of 0.01 are not 0.1
-    assert sum(c.epsilon for c in ledger.charges) == Fraction(1, 10)
+        meter.charge(f"part {k}", "test", Fraction(1, 100))
+    assert meter.left == 0  # ten floats of 0.01 are not 0.1
+    assert sum(c.epsilon for c in meter.charges) == Fraction(1, 10)
     with pytest.raises(BudgetSpent):
-        ledger.charge("one more", "test", Fraction(1, 10**30))
+        meter.charge("one more", "test", Fraction(1, 10**30))
 
 
-def test_ledger_refuses_overspending_in_a_sentence_and_stays_as_it_was() -> None:
-    ledger = BudgetMeter(HALF)
-    ledger.charge("noisy counts of level 0", "test", Fraction(1, 4))
-    with pytest.raises(BudgetSpent, match=r"^noisy counts of level 3 needs epsilon=0\.5 but only 0\.25 is left: .*\.$"):
-        ledger.charge("noisy counts of level 3", "test", HALF)
-    assert ledger.left == Fraction(1, 4)
-    assert [c.what for c in ledger.charges] == ["noisy counts of level 0"]
+def test_budget_meter_refuses_overspending_and_stays_as_it_was() -> None:
+    meter = BudgetMeter(HALF)
+    meter.charge("noisy counts of level 0", "test", Fraction(1, 4))
+    with pytest.raises(
+        BudgetSpent, match=r"^noisy counts of level 3 needs epsilon=0\.5 but only 0\.25 is left\. .*\.$"
+    ):
+        meter.charge("noisy counts of level 3", "test", HALF)
+    assert meter.left == Fraction(1, 4)
+    assert [c.what for c in meter.charges] == ["noisy counts of level 0"]
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(-1, 3)], ids=str)
-def test_ledger_refuses_a_charge_of_nothing(epsilon: Fraction) -> None:
-    ledger = BudgetMeter(HALF)
+def test_budget_meter_refuses_a_price_that_is_not_positive(epsilon: Fraction) -> None:
+    meter = BudgetMeter(HALF)
     with pytest.raises(BudgetSpent, match="more than epsilon=0"):
-        ledger.charge("counts", "test", epsilon)
-    assert (ledger.left, ledger.charges) == (HALF, ())
+        meter.charge("counts", "test", epsilon)
+    assert (meter.left, meter.charges) == (HALF, ())
 
 
 def test_charges_cannot_be_changed() -> None:
-    ledger = BudgetMeter(HALF)
-    ledger.charge("counts", "test", HALF)
+    meter = BudgetMeter(HALF)
+    meter.charge("counts", "test", HALF)
     with pytest.raises(AttributeError):
-        ledger.charges[0].epsilon = Fraction(0)  # type: ignore[misc]
+        meter.charges[0].epsilon = Fraction(0)  # type: ignore[misc]
     with pytest.raises(AttributeError):
-        ledger.left = Fraction(1)  # type: ignore[misc]
-    assert isinstance(ledger.charges, tuple)
+        meter.left = Fraction(1)  # type: ignore[misc]
+    assert isinstance(meter.charges, tuple)
 
 
 @given(st.lists(st.fractions(0, 1, max_denominator=50), max_size=30), st.fractions(Fraction(1, 50), 3))
-def test_ledger_never_lets_more_than_the_total_through(asked: list[Fraction], total: Fraction) -> None:
-    ledger = BudgetMeter(total)
+def test_budget_meter_never_accepts_more_than_the_total(asked: list[Fraction], total: Fraction) -> None:
+    meter = BudgetMeter(total)
     for part in asked:
         try:
-            ledger.charge("counts", "test", part)
+            meter.charge("counts", "test", part)
         except BudgetSpent:
-            assert part == 0 or part > ledger.left
-    assert sum((c.epsilon for c in ledger.charges), Fraction(0)) + ledger.left == total
-    assert ledger.left >= 0
+            assert part == 0 or part > meter.left
+    assert sum((c.epsilon for c in meter.charges), Fraction(0)) + meter.left == total
+    assert meter.left >= 0
 
 
-def test_ledger_of_an_impure_release_counts_delta_too() -> None:
-    ledger = BudgetMeter(HALF, Fraction(1, 10**6))
-    ledger.charge("medians", "smooth", Fraction(1, 8), Fraction(1, 10**6) / 3)
-    ledger.charge("counts", "test", Fraction(1, 8))
+def test_budget_meter_adds_up_delta() -> None:
+    meter = BudgetMeter(HALF, Fraction(1, 10**6))
+    meter.charge("medians", "smooth", Fraction(1, 8), Fraction(1, 10**6) / 3)
+    meter.charge("counts", "test", Fraction(1, 8))
     for more in (Fraction(1, 10**6), Fraction(-1, 10**9), 1e-9, 0):
-        with pytest.raises(BudgetSpent, match=r"^medians needs delta=.* but only .* is left: give .* a larger delta"):
-            ledger.charge("medians", "smooth", Fraction(1, 8), more)  # type: ignore[arg-type]
-    assert ledger.left == Fraction(1, 4)  # what was refused cost nothing
-    ledger.charge("medians", "smooth", Fraction(1, 4), Fraction(2, 3) / 10**6)
-    assert [(c.epsilon, c.rho, c.delta) for c in ledger.charges] == [
+        with pytest.raises(BudgetSpent, match=r"^medians needs delta=.* but only .* is left\. Give .* a larger delta"):
+            meter.charge("medians", "smooth", Fraction(1, 8), more)  # type: ignore[arg-type]
+    assert meter.left == Fraction(1, 4)  # what was refused cost nothing
+    meter.charge("medians", "smooth", Fraction(1, 4), Fraction(2, 3) / 10**6)
+    assert [(c.epsilon, c.rho, c.delta) for c in meter.charges] == [
         (Fraction(1, 8), 0, Fraction(1, 3) / 10**6),
         (Fraction(1, 8), 0, 0),
         (Fraction(1, 4), 0, Fraction(2, 3) / 10**6),
@@ -120,15 +122,15 @@ def test_ledger_of_an_impure_release_counts_delta_too() -> None:
         BudgetMeter(HALF).charge("medians", "smooth", HALF, Fraction(1, 10**30))
 
 
-def test_ledger_of_a_concentrated_release_counts_rho() -> None:
-    ledger = BudgetMeter(Fraction(1, 50), currency="rho")
-    ledger.charge("counts", "discrete-gaussian", Fraction(1, 100))
-    assert ledger.charges == (Charge("counts", "discrete-gaussian", rho=Fraction(1, 100)),)
-    assert ledger.charges[0].epsilon == ledger.charges[0].delta == 0
+def test_budget_meter_of_a_concentrated_release_adds_up_rho() -> None:
+    meter = BudgetMeter(Fraction(1, 50), currency="rho")
+    meter.charge("counts", "discrete-gaussian", Fraction(1, 100))
+    assert meter.charges == (Charge("counts", "discrete-gaussian", rho=Fraction(1, 100)),)
+    assert meter.charges[0].epsilon == meter.charges[0].delta == 0
     with pytest.raises(BudgetSpent, match=r"^counts needs rho=0\.02 but only 0\.01 is left"):
-        ledger.charge("counts", "discrete-gaussian", Fraction(1, 50))
+        meter.charge("counts", "discrete-gaussian", Fraction(1, 50))
     with pytest.raises(BudgetSpent, match="must cost more than rho=0, got 0"):
-        ledger.charge("counts", "discrete-gaussian", Fraction(0))
+        meter.charge("counts", "discrete-gaussian", Fraction(0))
 
 
 BUDGETS = [Uniform(), Geometric(), Geometric(ratio=0.3), Geometric(ratio=7.7), LeafOnly()]
@@ -228,7 +230,7 @@ def test_sealed_points_have_no_public_name_but_the_domain() -> None:
         "again",
         "domain",
         "has_units",
-        "most_rows",
+        "max_rows_per_unit",
     ]
 
 
@@ -442,7 +444,7 @@ def test_structure_with_impossible_parts_is_refused(parts: tuple[tuple[object, .
     if parts in ODD_PARTS:
         assert "A box is cut into 1 or more parts along each of 2 axes" in said
     else:  # rows in memory can be cut in any way; a grid cannot
-        assert ("cuts into other parts only last" in said) == (not cut_first)
+        assert ("only its last split may have other numbers of parts" in said) == (not cut_first)
 
 
 @pytest.mark.usefixtures("silence")
@@ -536,7 +538,7 @@ ASKED: dict[str, Callable[[Gate, object], object]] = {
     "means": lambda gate, part: gate.medians(1, part, NONE, "noisy-mean"),  # type: ignore[arg-type]
     "sample": lambda gate, part: gate.sample(HALF, part, NONE, "exponential"),  # type: ignore[arg-type]
     "dense": lambda gate, part: gate.dense(part),  # type: ignore[arg-type]
-    "halves": lambda gate, part: gate.roughness(np.array([2]), 3, part),  # type: ignore[arg-type]
+    "roughness": lambda gate, part: gate.roughness(np.array([2]), 3, part),  # type: ignore[arg-type]
     "grid": lambda gate, part: gate.grid((3, 4), part),  # type: ignore[arg-type]
 }
 """Everything that asks the data."""
@@ -681,31 +683,32 @@ def test_counts_of_kd_trees_are_exact_before_noise(method: str, axes: int, bits:
 ONE = HALF / MAX_PRICE_STEPS
 
 
-def asked_each(gate: Gate, *prices: tuple[int, int]) -> None:
-    nodes, grains = np.array(prices, np.int64).reshape(-1, 2).T
-    gate.count_each(nodes.copy(), grains.copy(), ONE)
+def count_at_prices(gate: Gate, *prices: tuple[int, int]) -> None:
+    """Count nodes, each given with its price in steps."""
+    nodes, price_steps = np.array(prices, np.int64).reshape(-1, 2).T
+    gate.count_each(nodes.copy(), price_steps.copy(), ONE)
 
 
 @pytest.mark.usefixtures("silence")
 def test_prices_on_different_paths_do_not_add_up_and_along_a_path_they_do() -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.refine((2, 2))
-        asked_each(gate, (0, 96))
-        asked_each(gate, (1, 4000), (2, 17))
-        asked_each(gate, (3, 4000), (4, 1))  # another path, no dearer than the first: it costs nothing more
+        count_at_prices(gate, (0, 96))
+        count_at_prices(gate, (1, 4000), (2, 17))
+        count_at_prices(gate, (3, 4000), (4, 1))  # another path, no more expensive than the first: no further charge
 
     noisy = grown(steps)
-    assert [c.epsilon for c in noisy.charges] == [96 * ONE, 4000 * ONE]  # 4096 grains in all
+    assert [c.epsilon for c in noisy.charges] == [96 * ONE, 4000 * ONE]  # 4096 steps in all
     assert noisy.noise_variance.tolist() == [noise_variance(n * ONE) for n in (96, 4000, 17, 4000, 1)]
     assert noisy.noisy_count.tolist() == naive_counts(some_points(), SQUARE, noisy)
 
-    def too_dear(gate: Gate, epsilon: Fraction) -> None:
+    def too_expensive(gate: Gate, epsilon: Fraction) -> None:
         gate.refine((2, 2))
-        asked_each(gate, (1, 4000), (2, 17), (3, 4000), (4, 1))
-        asked_each(gate, (0, 97))  # on every path, also on the dearest
+        count_at_prices(gate, (1, 4000), (2, 17), (3, 4000), (4, 1))
+        count_at_prices(gate, (0, 97))  # on every path, including the most expensive
 
     with pytest.raises(BudgetSpent, match=r"noisy node counts needs epsilon=.* but only"):
-        grown(too_dear)
+        grown(too_expensive)
 
 
 @pytest.mark.usefixtures("silence")
@@ -716,8 +719,8 @@ def test_prices_on_different_paths_do_not_add_up_and_along_a_path_they_do() -> N
     ),
     level=st.sampled_from([None, 0, 1, 2]),
 )
-def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: int | None) -> None:
-    """Any nodes at any prices, call after call: what is let through is what the dearest path can afford."""
+def test_budget_meter_is_charged_for_the_most_expensive_path(calls: list[dict[int, int]], level: int | None) -> None:
+    """For any nodes and prices, call after call: a call is accepted if the most expensive path can pay for it."""
     log: list[tuple[dict[int, int], bool]] = []
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
@@ -725,15 +728,15 @@ def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: in
         _ = None if level is None else gate.count(level, epsilon / 4)
         for call in calls:
             try:
-                asked_each(gate, *sorted(call.items()))
+                count_at_prices(gate, *sorted(call.items()))
                 log.append((call, True))
             except (BudgetSpent, BadInput):
                 log.append((call, False))
         raise BadInput("That was all.")
 
-    ledgers: list[BudgetMeter] = []
+    meters: list[BudgetMeter] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GATE, "BudgetMeter", lambda *given: ledgers.append(BudgetMeter(*given)) or ledgers[-1])
+        patch.setattr(GATE, "BudgetMeter", lambda *given: meters.append(BudgetMeter(*given)) or meters[-1])
         with pytest.raises(BadInput, match="That was all"):
             grown(steps)
     above = {v: [0, *([1 + (v - 5) // 4] if v > 4 else []), *([v] if v else [])] for v in range(21)}
@@ -741,13 +744,13 @@ def test_ledger_pays_for_the_dearest_path(calls: list[dict[int, int]], level: in
     counted, paid = set(levels.get(level, ())) if level is not None else set(), dict.fromkeys(range(21), 0)
     for call, through in log:
         then = {**paid, **call}
-        dearest = max(sum(then[u] for u in above[v]) for v in above)
-        fits = dearest * ONE <= (HALF if level is None else HALF * 3 / 4) and not counted & set(call)
+        most_expensive = max(sum(then[u] for u in above[v]) for v in above)
+        fits = most_expensive * ONE <= (HALF if level is None else HALF * 3 / 4) and not counted & set(call)
         assert through == fits
         if through:
             counted, paid = counted | set(call), then
     spent = max(sum(paid[u] for u in above[v]) for v in above) * ONE
-    assert ledgers[0].left == HALF - spent - (0 if level is None else HALF / 4)
+    assert meters[0].left == HALF - spent - (0 if level is None else HALF / 4)
 
 
 BAD_PRICES = {
@@ -765,22 +768,22 @@ BAD_PRICES = {
     "no price": ([1, 2], [1, 0]),
     "negative price": ([1, 2], [1, -1]),
     "above all": ([1, 2], [1, MAX_PRICE_STEPS + 1]),
-    "parts of grains": ([1, 2], [1.9, 1.9]),
+    "fractions of steps": ([1, 2], [1.9, 1.9]),
     "floats": ([1.0, 2.0], [1, 1]),
     "flags": ([True, False, False, False, False], [1, 1, 1, 1, 1]),
 }
 
 
 @pytest.mark.parametrize("noise", [Noise.DISCRETE_LAPLACE, Noise.DISCRETE_GAUSSIAN], ids=lambda n: n.value)
-@pytest.mark.parametrize(("nodes", "grains"), BAD_PRICES.values(), ids=BAD_PRICES)
+@pytest.mark.parametrize(("nodes", "price_steps"), BAD_PRICES.values(), ids=BAD_PRICES)
 def test_nodes_are_given_once_each_with_one_price(
-    nodes: object, grains: object, noise: Noise, keys: CountedKeys
+    nodes: object, price_steps: object, noise: Noise, keys: CountedKeys
 ) -> None:
     """Otherwise a node might be published at one price and paid at another."""
 
     def steps(gate: Gate, total: Fraction) -> None:
         gate.refine((2, 2))
-        gate.count_each(np.array(nodes), np.array(grains), total / MAX_PRICE_STEPS)
+        gate.count_each(np.array(nodes), np.array(price_steps), total / MAX_PRICE_STEPS)
         gate.count_leaves(total / 8)
 
     with pytest.raises((BadInput, VaultFailure)):
@@ -792,8 +795,8 @@ def test_nodes_are_given_once_each_with_one_price(
 @pytest.mark.parametrize(
     "second",
     [
-        lambda gate: asked_each(gate, (1, 1)),
-        lambda gate: asked_each(gate, (1, 1), (3, 1)),
+        lambda gate: count_at_prices(gate, (1, 1)),
+        lambda gate: count_at_prices(gate, (1, 1), (3, 1)),
         lambda gate: gate.count(1, EIGHTH),
         lambda gate: gate.count_leaves(EIGHTH),
     ],
@@ -802,10 +805,10 @@ def test_nodes_are_given_once_each_with_one_price(
 def test_node_counted_twice_is_refused(second: Callable[[Gate], object]) -> None:
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.refine((2, 2))
-        asked_each(gate, (1, 1), (2, 1))
+        count_at_prices(gate, (1, 1), (2, 1))
         second(gate)
 
-    with pytest.raises(BadInput, match="has been counted already: a structure counts each node once"):
+    with pytest.raises(BadInput, match=r"has been counted already\. A structure counts each node at most once"):
         grown(steps)
 
 
@@ -815,9 +818,9 @@ def test_rows_that_are_read_anew_may_lie_on_other_paths(passes: int | None, cost
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.refine((2, 2))
-        asked_each(gate, (1, 100), (2, 10), (3, 10), (4, 10))
+        count_at_prices(gate, (1, 100), (2, 10), (3, 10), (4, 10))
         gate.refine((2, 2))
-        asked_each(gate, *((node, 10 if node < 9 else 100) for node in range(5, 21)))
+        count_at_prices(gate, *((node, 10 if node < 9 else 100) for node in range(5, 21)))
 
     structure = Grown(steps, passes=passes)
     noisy = measure(seal(some_points(), SQUARE), Method(structure=structure), HALF).tree
@@ -826,7 +829,7 @@ def test_rows_that_are_read_anew_may_lie_on_other_paths(passes: int | None, cost
 
 def test_dense_boxes_need_rows_that_are_held() -> None:
     structure = Grown(lambda gate, epsilon: gate.dense(epsilon / 2), passes=2)
-    with pytest.raises(BadInput, match="such a structure has no passes"):
+    with pytest.raises(BadInput, match=r"needs rows that are held in memory\. Set the structure's passes to None"):
         measure(seal(some_points(), SQUARE), Method(structure=structure), HALF)
 
 
@@ -836,7 +839,7 @@ def test_prices_of_single_nodes_have_one_unit(other: object) -> None:
 
     def steps(gate: Gate, epsilon: Fraction) -> None:
         gate.refine((2, 2))
-        asked_each(gate, (0, 1))
+        count_at_prices(gate, (0, 1))
         gate.count_each(np.array([1]), np.array([1]), other)  # type: ignore[arg-type]
 
     with pytest.raises((BadInput, BudgetSpent, VaultFailure)):
@@ -976,7 +979,7 @@ def test_curve_comes_first(before: Callable[[Gate], object]) -> None:
         gate.follow(4)
         gate.count_leaves(EIGHTH)
 
-    with pytest.raises(BadInput, match="laid along a curve before anything else is done with it"):
+    with pytest.raises(BadInput, match="must be laid along a curve before it is cut or measured"):
         grown(steps)
 
 
@@ -994,7 +997,7 @@ def test_curve_is_only_cut(what: str, keys: CountedKeys) -> None:
         getattr(gate, what)(*asked[what])
         gate.count_leaves(EIGHTH)
 
-    with pytest.raises(BadInput, match=r"a curve only by cuts|along no curve"):
+    with pytest.raises(BadInput, match=r"a curve is divided only by cuts|does not lie along a curve"):
         grown(steps)
     assert not keys.drawn
 
@@ -1062,7 +1065,7 @@ def test_sample_is_drawn_once() -> None:
 
 @pytest.mark.parametrize("rate", [Fraction(0), Fraction(-1, 2), Fraction(3, 2), 0, 2.0, float("nan")], ids=str)
 def test_sample_of_an_impossible_rate_is_refused(rate: object, keys: CountedKeys) -> None:
-    with pytest.raises(BadInput, match="of a rate from above 0 to 1"):
+    with pytest.raises(BadInput, match="with a rate above 0 and up to 1"):
         grown(lambda gate, epsilon: gate.sample(rate, EIGHTH, NONE, "exponential"))  # type: ignore[arg-type]
     assert not keys.drawn
 
@@ -1130,8 +1133,8 @@ def dense_after(*steps: Callable[[Gate, NDArray[np.bool_]], object]) -> Callable
     return run
 
 
-LEVEL_BY_LEVEL = "A density test begins at the root, and goes level by level"
-INSIDE = "A box is dense only inside a dense one"
+LEVEL_BY_LEVEL = "A density test starts at the root and continues level by level"
+INSIDE = "Only the children of dense boxes can be tested for density"
 OUT_OF_ORDER: dict[str, tuple[Callable[[Gate, Fraction], None], str]] = {
     "the root twice": (dense_after(), LEVEL_BY_LEVEL),
     "a level skipped": (dense_after(halve, lambda gate, _: halve(gate, np.ones(4, np.bool_))), LEVEL_BY_LEVEL),
@@ -1168,7 +1171,7 @@ def exact_medians(gate: Gate, epsilon: Fraction) -> None:
 
 
 def test_exact_medians_need_permission_and_say_so() -> None:
-    with pytest.raises(BadInput, match="Exact medians are not private: for experiments only"):
+    with pytest.raises(BadInput, match=r"Exact medians are not private\. For experiments on public data"):
         grown(exact_medians)
     noisy = grown(exact_medians, allow_nonprivate=True)
     assert not noisy.private
@@ -1192,7 +1195,7 @@ def test_permission_alone_makes_nothing_exact() -> None:
 
 @pytest.mark.parametrize("mechanism", ["exactly", "", "cell", "none"])
 def test_medians_are_of_the_closed_family(mechanism: str, keys: CountedKeys) -> None:
-    with pytest.raises(BadInput, match="There is no mechanism"):
+    with pytest.raises(BadInput, match="Unknown mechanism for medians"):
         grown(lambda gate, epsilon: gate.medians(0, EIGHTH, NONE, mechanism))
     assert not keys.drawn
 
@@ -1301,7 +1304,7 @@ def test_which_rows_of_a_person_count_is_left_to_chance(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("unit", "most"), [(OWNERS, None), (None, 3), (OWNERS, 0), (OWNERS, 2.0), (OWNERS, True)])
 def test_people_and_their_limit_go_together(unit: object, most: object) -> None:
-    with pytest.raises(BadInput, match=r"give both or none|A unit may have 1 to 1000000 rows, got"):
+    with pytest.raises(BadInput, match=r"together, or neither|is a whole number from 1 to 1000000, got"):
         seal(CROWD, SQUARE, unit, most)  # type: ignore[arg-type]
 
 
@@ -1329,7 +1332,7 @@ def test_every_level_is_charged_before_its_noise_is_drawn(monkeypatch: pytest.Mo
     charges, draws = ([e for kind, e in events if kind == k] for k in ("charge", "noise"))
     assert charges == draws == [c.epsilon for c in noisy.charges]
     for k, (kind, _) in enumerate(events):
-        if kind == "noise":  # by then its own charge stands in the ledger
+        if kind == "noise":  # by then its own charge is in the meter
             seen = [kind for kind, _ in events[: k + 1]]
             assert seen.count("charge") >= seen.count("noise")
 
@@ -1520,5 +1523,5 @@ def test_a_height_out_of_range_is_refused(answer: object) -> None:
         def choose(self, *known: int) -> int:
             return answer  # type: ignore[return-value]
 
-    with pytest.raises(BadInput, match="is shortened to 1 to 11, got"):
+    with pytest.raises(BadInput, match="can be shortened to 1 to 11, got"):
         measure(seal(some_points(), SQUARE), Method(structure=Odd()), HALF)

@@ -1,1 +1,1 @@
-"""The closed family of mechanisms that add noise. Each has a proof page."""
+"""The closed family of mechanisms that add noise. Each one has a proof page."""

@@ -1,4 +1,4 @@
-"""Which boxes look dense, level after level, for one price (PrivTree). Proof: proofs/density_test.md."""
+"""The density test of PrivTree: one price for all levels. Proof: proofs/density_test.md."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from veilmap.vault.mechanisms.laplace import discrete_laplace, exp_bounds
 
 
 class DensityTest:
-    """Asked of the root, and then of the children of dense boxes, one level after the other."""
+    """A test of the root, then of the children of dense boxes, one level after another."""
 
     __slots__ = ("_last", "_noise")
 
     def __init__(self) -> None:
-        self._noise: tuple[Fraction, int] | None = None  # its rate, and by how much counts are lowered per level
-        self._last: tuple[int, Flags] = -1, np.zeros(0, np.bool_)  # the level that was asked last, and its answer
+        self._noise: tuple[Fraction, int] | None = None  # its rate, and the step by which counts are lowered
+        self._last: tuple[int, Flags] = -1, np.zeros(0, np.bool_)  # the level that was tested last, and its answer
 
     @property
     def started(self) -> bool:
         return self._noise is not None
 
     def start(self, epsilon: Fraction, fanout: int) -> None:
-        """Fix the noise of all levels. They have been paid for."""
+        """Set the noise of all levels, which have been paid for."""
         self._noise = decay(epsilon, fanout)
 
     def must_be_next(self, tree: Tree, streams: bool) -> None:
-        """Refuse questions out of order."""
+        """Raise if this is not the level that may be tested next."""
         if streams:
-            raise BadInput("A density test needs the same rows at every level: such a structure has no passes.")
+            raise BadInput("A density test needs rows that are held in memory. Set the structure's passes to None.")
         level, dense = self._last
         if self._noise is None and tree.size == 1:
             return
         if self._noise is None or level != tree.height - 1:
-            raise BadInput("A density test begins at the root, and goes level by level.")
+            raise BadInput("A density test starts at the root and continues level by level.")
         newest = tree.level(tree.height)
         if not dense[tree.parent[newest] - tree.level_start[-3]].all():
-            raise BadInput("A box is dense only inside a dense one: test the children of those.")
+            raise BadInput("Only the children of dense boxes can be tested for density.")
 
     def ask(self, tree: Tree, counts: Ints, keys: Keys) -> Flags:
         """Return which newest boxes look dense, from the exact counts of all nodes."""
@@ -52,9 +52,9 @@ class DensityTest:
 
 
 def decay(epsilon: Fraction, fanout: int) -> tuple[Fraction, int]:
-    """Return the rate of the noise, and by how much counts are lowered per level, so that all levels cost ε together.
+    """Return the rate of the noise and the step by which counts are lowered per level, for a total cost of ε.
 
-    The steps are whole: the least D with e^(rate · D) ≥ fanout.
+    The step is the smallest integer D with e^(rate · D) ≥ fanout.
     """
     rate = epsilon * (fanout - 1) / (2 * fanout - 1)
     step = max(1, math.floor(math.log(fanout) / float(rate)) - 1)
@@ -68,8 +68,8 @@ def looks_dense(counts: Ints, depth: int, rate: Fraction, step: int, keys: Keys)
 
     Guarantees (neighbours: add or remove one row):
 
-    - Asked of the root, then of children of boxes that looked dense, one level after the other, all answers
-      together are ε-differentially private for the ε of ``decay``, however deep the tree gets.
+    - If the root is tested first, and then only children of dense boxes, one level after another, all answers
+      together are ε-differentially private for the ε of ``decay``, at any depth.
     """
     lowered = np.maximum(counts - depth * step, -step)
     return np.greater(lowered + discrete_laplace(rate, len(counts), keys), 0)

@@ -1,6 +1,6 @@
 """Private medians by the exponential mechanism, drawn exactly. Proof: proofs/medians.md.
 
-Cuts are grid lines: the cut c sends cells below c to one side, all others to the other.
+Cuts are grid lines: the cut c sends cells below c to one side and all others to the other side.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from veilmap.vault.mechanisms.laplace import Bounds, Probability, exp_bounds, is
 
 
 def exponential_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, keys: Keys) -> Ints:
-    """One cut of each box by the exponential mechanism with the score −|rank − n/2|.
+    """Return one cut per box, drawn by the exponential mechanism with the score −|rank − n/2|.
 
     ``values[start[v] : start[v + 1]]`` are the sorted cells of box v, which spans [lo[v], hi[v]).
 
     Guarantees (neighbours: add or remove one row):
 
-    - A box's cut c in lo < c < hi has exactly the probability ∝ exp(−ε · |#(values < c) − n/2|).
-    - The score changes by at most 1/2, so the cut is ε-differentially private.
-    - Boxes do not share rows, so cutting all of them costs ε once.
+    - The probability of a cut c, lo < c < hi, is exactly proportional to exp(−ε · |#(values < c) − n/2|).
+    - A row changes the score by at most 1/2, so the cut is ε-differentially private.
+    - Boxes do not share rows, so cutting all boxes costs ε once.
     """
     rate, bits = epsilon / 2, RandomBits(keys.fresh())  # the rate of |2 rank − n|
     running, about = np.empty(start[-1] + len(lo), np.int64), np.empty((len(lo), 3), np.int64)
@@ -35,34 +35,34 @@ def exponential_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fra
         picked = np.empty((len(open_boxes), 4), np.int64)
         median_ranks.pick_ranks(values, start, lo, hi, running, open_boxes, uniform_below(whole, bits), picked)
         first, gap, proposal, distance = picked.T
-        # A fine proposal is accepted with a probability above 1 − 2^-20, so 62 random bits below that settle it.
-        # Any other is settled to the last bit; and if rejected, its box draws anew.
-        luck = (bits.words(len(open_boxes), "<u8") >> np.uint64(2)).astype(np.int64)
-        accepted = (luck < 2**62 - 2**42) & (proposal >= median_ranks.FINE)
+        # A large proposal is accepted with probability above 1 − 2^-20, so 62 random bits below that decide it. All
+        # others are compared until the bits differ. A box whose proposal is rejected draws again.
+        words = (bits.words(len(open_boxes), "<u8") >> np.uint64(2)).astype(np.int64)
+        accepted = (words < 2**62 - 2**42) & (proposal >= median_ranks.MIN_PRECISE_PROPOSAL)
         for k in np.flatnonzero(~accepted):
             exponent = rate * int(distance[k] - nearest[k])
             chance = _acceptance(int(gap[k]), int(proposal[k]), exponent, int(power[k]))
-            accepted[k] = is_below(int(luck[k]), 62, chance, bits)
-        # The place within the gap is drawn only now, and until it succeeds: it cannot bend the ranks.
+            accepted[k] = is_below(int(words[k]), 62, chance, bits)
+        # The place within the gap is drawn last and until it succeeds, so it cannot change the probability of a rank.
         cut[open_boxes[accepted]] = first[accepted] + uniform_below(gap[accepted], bits)
         open_boxes = open_boxes[~accepted]
     return cut
 
 
 def uniform_below(limits: Ints, bits: RandomBits) -> Ints:
-    """A uniform integer from 0 to limit − 1 for each limit, 1 to 2^62: masked words, drawn anew until they fit."""
+    """Return a uniform integer from 0 to limit − 1 per limit (1 to 2^62). Masked words are redrawn until they fit."""
     mask = limits - 1
     for shift in (1, 2, 4, 8, 16, 32):
         mask = mask | (mask >> shift)
-    out, todo = np.empty(len(limits), np.int64), np.arange(len(limits))
-    while len(todo):
-        out[todo] = bits.words(len(todo), "<i8") & mask[todo]
-        todo = todo[out[todo] >= limits[todo]]
+    out, redraw = np.empty(len(limits), np.int64), np.arange(len(limits))
+    while len(redraw):
+        out[redraw] = bits.words(len(redraw), "<i8") & mask[redraw]
+        redraw = redraw[out[redraw] >= limits[redraw]]
     return out
 
 
 def decay_bounds(x: Fraction, precision: int) -> Bounds:
-    """lo ≤ e^−x ≤ hi for any x ≥ 0. Far out, 'from 0 to e^−(4 · precision)' is narrow enough, and fits the memory."""
+    """Return lo ≤ e^−x ≤ hi for x ≥ 0. For large x, [0, e^−(4 · precision)] is narrow enough and fits in memory."""
     if not x:
         return Fraction(1), Fraction(1)
     lo, hi = exp_bounds(-min(x, Fraction(4 * precision)), precision)
@@ -70,7 +70,7 @@ def decay_bounds(x: Fraction, precision: int) -> Bounds:
 
 
 def _acceptance(gap: int, proposal: int, exponent: Fraction, power: int) -> Probability:
-    """gap · e^−exponent · 2^power / proposal: below 1, since proposals are above their weights."""
+    """Return gap · e^−exponent · 2^power / proposal, which is below 1 because a proposal is above its weight."""
     factor = gap * Fraction(2) ** power / proposal
 
     def enclose(precision: int) -> Bounds:

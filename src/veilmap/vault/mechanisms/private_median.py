@@ -27,58 +27,60 @@ def private_median(
     delta: object = None,
     sample: object = None,
 ) -> float:
-    """A number near the median of ``values``, under ``epsilon``-differential privacy for one value.
+    """Return a number close to the median of ``values``, under ``epsilon``-differential privacy for one value.
 
     Parameters
     ----------
     values
-        A list or array of numbers, or anything else that holds points of one axis called ``value``. Those
-        that are missing or outside the range are left out.
+        A list or array of numbers, or another input with one axis called ``value``. Missing values and values outside
+        the range are left out.
     lo, hi
-        The public range, known without the values. The result is one of 2^31 - 1 even steps between them.
+        The public range, chosen without looking at the values. The result is one of 2^31 - 1 evenly spaced numbers.
     epsilon
-        The privacy budget. It has no default, and nobody keeps count of it here.
+        The privacy budget. It has no default, and is not charged to a ledger: the caller adds up repeated calls.
     mechanism
-        ``exponential``; ``exponential-paper``, with the weight of the paper, which is half as sharp;
-        ``smooth-sensitivity``, which needs a ``delta``; ``noisy-mean``; or ``cell``, from 1,024 noisy counts.
+        ``exponential``; ``exponential-paper``, with the paper's weight, which is half as sharp;
+        ``smooth-sensitivity``, which needs a ``delta``; ``noisy-mean``; or ``cell``, which uses 1,024 noisy counts.
     delta
-        For ``smooth-sensitivity`` alone: the median is then (epsilon, delta)-differentially private.
+        Only for ``smooth-sensitivity``: the median is then (epsilon, delta)-differentially private.
     sample
-        Look at each value only with this probability. The budget stays the same: a sample is worth more of it.
+        Use each value only with this probability. The same budget then allows less noise on the sample.
     """
     domain, budget = Domain({"value": (lo, hi)}), exact_epsilon(epsilon)
     if mechanism not in MECHANISMS:
-        raise BadInput(f"There is no mechanism {mechanism!r} for medians. {near_misses(str(mechanism), MECHANISMS)}")
+        raise BadInput(f"Unknown mechanism for medians: {mechanism!r}. {near_misses(str(mechanism), MECHANISMS)}")
     if (delta is None) == (mechanism == "smooth-sensitivity"):
-        rule = "smooth-sensitivity needs a delta, and the others are private without one"
+        rule = "smooth-sensitivity needs a delta, and the other mechanisms take none"
         raise BadInput(f"{rule}: got delta={delta!r:.40} for {mechanism!r}.")
-    slack = Fraction(0) if delta is None else _part("delta", delta, below=True)
-    rate = Fraction(1) if sample is None else _part("sample", sample, below=False)
+    exact_delta = Fraction(0) if delta is None else _probability("delta", delta, below=True)
+    rate = Fraction(1) if sample is None else _probability("sample", sample, below=False)
     if hasattr(values, "to_numpy") and not hasattr(values, "columns"):
         values = values.to_numpy()  # one column of a data frame
     sealed = seal(values, domain)
     del values
     try:
-        return _median(sealed, mechanism, inner_epsilon(rate, budget), min(slack / rate, Fraction(1)), rate)
+        return _median(sealed, mechanism, inner_epsilon(rate, budget), min(exact_delta / rate, Fraction(1)), rate)
     except BaseException as error:
         failure = silenced(error)
     del sealed
     raise failure
 
 
-def _part(name: str, value: object, *, below: bool) -> Fraction:
+def _probability(name: str, value: object, *, below: bool) -> Fraction:
+    """Return an exact probability above 0 and up to 1, or strictly ``below`` 1."""
     try:
-        part = exact_number(value)
+        probability = exact_number(value)
     except ValueError:
-        part = Fraction(0)
-    if not 0 < part <= 1 or (below and part == 1):
+        probability = Fraction(0)
+    if not 0 < probability <= 1 or (below and probability == 1):
         raise BadInput(f"{name} must be a number above 0 and {'below' if below else 'up to'} 1, got {value!r:.40}.")
-    return part
+    return probability
 
 
 def _median(points: Sealed, mechanism: str, epsilon: Fraction, delta: Fraction, rate: Fraction) -> float:
+    """Return the median, whose budget is (``epsilon``, ``delta``) for a sample of the rate ``rate``."""
     domain, keys = points.domain, current_keys()
-    ((cells,), _) = points._rows(lambda part: None)
+    ((cells,), _) = points._rows(lambda fraction: None)
     cells = np.sort(cells[poisson(rate, len(cells), keys)])
     box = cells, np.array([0, len(cells)]), np.array([0]), np.array([domain.side])
     if mechanism == "cell":

@@ -1,4 +1,4 @@
-"""How rough the density inside boxes is, at several scales, for a small price. Proof: proofs/roughness.md."""
+"""Roughness: noisy sums of differences between half-cells, at several scales. Proof: proofs/roughness.md."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def noisy_roughness(
 ) -> Ints:
     """Return noisy sums, one per scale, of |first half − second half| over all axes and runs of cells.
 
-    ``grid`` holds the counts of half-cells, ``side`` of them per axis of each box; it is overwritten.
+    ``grid`` holds the exact counts of half-cells, ``side`` of them per axis of each box. It is overwritten.
 
-    Guarantees (neighbours: a person with at most the rows of the noise model, more or less):
+    Guarantees (neighbours: add or remove a unit with at most the rows of the noise model):
 
-    - A row changes one cell of the grid, so one run for each axis and scale, and each sum by ``axes`` at most:
-      all of them together cost ``price``.
+    - A row changes one entry of the grid, hence one run per axis and scale, and each sum by at most ``axes``. All sums
+      together cost ``price``.
     """
     out = np.zeros(scales, np.int64)
     sum_contrasts(grid, side, axes, CELLS_PER_RUN, out)
-    each = price / scales / axes ** (3 - noise.power)  # a sum moves by ``axes``, which costs ρ that squared
-    return out + noise.draw(each, scales, keys)
+    # A sum changes by up to ``axes``. In ε that costs ``axes`` times as much as a change by 1, in ρ ``axes``² times.
+    share = price / scales / axes ** (3 - noise.power)
+    return out + noise.draw(share, scales, keys)
