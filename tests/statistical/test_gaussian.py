@@ -235,7 +235,7 @@ def test_ties_have_the_same_distribution(monkeypatch: pytest.MonkeyPatch, scale:
     carried_on = []
     refine = laplace._refine
     monkeypatch.setattr(laplace, "_refine", lambda *a: carried_on.append(1) or refine(*a))
-    monkeypatch.setattr(gaussian, "BITS", 1)
+    monkeypatch.setattr(gaussian, "FIRST_BITS", 1)
     monkeypatch.setattr(gaussian, "RandomBits", FewBits)
     draws = discrete_gaussian(Fraction(3) * Fraction(str(scale)), 10_000, FixedKeys(6))
     assert len(carried_on) > 4000
