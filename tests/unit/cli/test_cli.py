@@ -204,8 +204,8 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height"
         ({"--method": "kd-true"}, "kd-true is a non-private baseline"),
         ({"--method": "privtree"}, "privtree has no height to set: leave it out"),
         ({"--method": "hilbert-r", "--domain": "lon=-125:-103"}, "2 or more axes"),
-        ({"--unit": "id"}, "unit= and max_rows_per_unit= together: give both or none"),
-        ({"--max-rows-per-unit": "3"}, "unit= and max_rows_per_unit= together: give both or none"),
+        ({"--unit": "id"}, "give unit= and max_rows_per_unit= together, or neither"),
+        ({"--max-rows-per-unit": "3"}, "give unit= and max_rows_per_unit= together, or neither"),
         (
             {"--unit": "id", "--max-rows-per-unit": "0"},
             "max_rows_per_unit must be a whole number from 1 to 1000000, got 0",
