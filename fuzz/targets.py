@@ -323,14 +323,14 @@ def shp(data: bytes) -> None:
 def http_body(data: bytes) -> None:
     """What /api/count is sent."""
     found = requests.record(data)
-    requests.only(found, "boxes", "polygons", "zones", "confidence")
+    requests.must_be_known(found, "boxes", "polygons", "zones", "confidence")
     sure = requests.confidence(found.get("confidence", 0.95))
     if "boxes" in found:
         must_answer(releases()[1], requests.boxes(found["boxes"], PLANE), sure)
     if "polygons" in found:
         must_answer(releases()[0], requests.polygons(found["polygons"]), sure)
     if "zones" in found:
-        assert all(0 <= zone < 3 for zone in requests.numbers(found["zones"], 3))
+        assert all(0 <= zone < 3 for zone in requests.zone_numbers(found["zones"], 3))
 
 
 @target(lambda: [b"box=0,-1,4,1&confidence=0.5", b"axis=x&bins=7", b"bbox=1,2,3,4&limit=5", b"tile=3/1/2/dark"])
@@ -338,9 +338,9 @@ def http_query(data: bytes) -> None:
     """What is typed in an address."""
     for name, value in parse_qsl(text(data)):
         if name == "box":
-            must_answer(releases()[0], requests.typed_boxes([value], PLANE))
+            must_answer(releases()[0], requests.boxes_from_text([value], PLANE))
         elif name == "bbox":
-            west, _, east, _ = requests.bounds(value)
+            west, _, east, _ = requests.bounding_box(value)
             assert np.isfinite([west, east]).all()
         elif name == "axis":
             assert requests.axis(value, PLANE) in (0, 1)
@@ -350,14 +350,14 @@ def http_query(data: bytes) -> None:
         elif name == "confidence":
             must_answer(releases()[0], [0, -1, 4, 1], requests.number(value, "A confidence"))
         else:
-            assert 0 <= requests.whole(value, "A number", 0, 500) <= 500
+            assert 0 <= requests.whole_number(value, "A number", 0, 500) <= 500
 
 
 @target(lambda: [b"127.0.0.1:8417\nhttp://127.0.0.1:8417", b"localhost", b"[::1]:80\nnull", b"evil.example"])
 def http_headers(data: bytes) -> None:
     """Host and Origin: only an address or localhost is let in, and only from its own page."""
     host, *origins = data.split(b"\n")
-    let_in = Guard(None, "127.0.0.1")._fault([(b"host", host), *((b"origin", one) for one in origins)]) is None
+    let_in = Guard(None, "127.0.0.1")._refusal([(b"host", host), *((b"origin", one) for one in origins)]) is None
     if let_in:
         name = host.decode("latin-1").lower()
         assert re.fullmatch(r"(localhost|[0-9.]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", name), host

@@ -22,7 +22,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from veilmap.geography.basemap import FILE, STEPS
+from veilmap.geography.basemap import FILE, STEPS_PER_DEGREE
 
 Line = NDArray[np.float64]
 NEAR = 0.15  # degrees, in which two atlases may differ
@@ -108,7 +108,7 @@ def around(arcs: list[Line]) -> Line:
 
 
 def quantised(line: Line) -> NDArray[np.int64]:
-    steps = np.rint(line * STEPS).astype(np.int64)
+    steps = np.rint(line * STEPS_PER_DEGREE).astype(np.int64)
     new = np.any(np.diff(steps, axis=0, prepend=steps[:1] - 1), axis=1)
     return steps[new]
 

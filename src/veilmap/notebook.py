@@ -1,4 +1,4 @@
-"""How a release shows itself in a notebook."""
+"""The display of a release in a notebook."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from html import escape
 from veilmap.errors import VeilmapError
 from veilmap.releases.release import Release
 
-MOST_NODES, MOST_NODES_OF_PAIRS = 2_000_000, 50_000
-"""That are drawn unasked: what takes longer than a second or two is for ``plot``."""
-BANNER = "background:#b3261e;color:#fff;padding:.3em .6em;border-radius:.3em;font-weight:bold"
+MAX_DRAWN_NODES = 2_000_000
+"""Of releases with one or two axes: a larger picture would take more than a second or two. ``plot`` draws any."""
+MAX_DRAWN_NODES_OF_PAIRS = 50_000
+"""The same for three or more axes."""
+BANNER_STYLE = "background:#b3261e;color:#fff;padding:.3em .6em;border-radius:.3em;font-weight:bold"
 
 
 def html_of(release: Release) -> str:
-    """A table of what is promised, and a small picture where matplotlib is there."""
+    """Return the release's properties and privacy statement as HTML, with a picture if matplotlib is installed."""
     privacy, domain, tree = release.privacy, release.domain, release.estimates.tree
     total = release.count([*domain.lo, *domain.hi])
     delta = f", δ = {float(privacy.delta):g}" if privacy.delta else ""
@@ -23,25 +25,25 @@ def html_of(release: Release) -> str:
         "Protects": privacy.unit,
         "Method": f"{release.method['name']}, {release.height} levels, {tree.size:,} nodes",
         "Domain": str(domain) + (f" ({domain.crs})" if domain.crs else ""),
-        "Rows": f"{total.estimate[0]:,.0f}, 95 % within {total.low[0]:,.0f} to {total.high[0]:,.0f}",
-        "Made": f"{release.provenance['created']} by {release.provenance['software']}",
+        "Rows": f"{total.estimate[0]:,.0f} (95 % interval: {total.low[0]:,.0f} to {total.high[0]:,.0f})",
+        "Created": f"{release.provenance['created']} by {release.provenance['software']}",
     }
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(fact)}</td></tr>"
         for name, fact in facts.items()
     )
-    mark = "" if privacy.private else f"<p><span style='{BANNER}'>NOT PRIVATE</span></p>"
-    return f"<div>{mark}<table>{rows}</table><p>{escape(privacy.statement())}</p>{_image(release)}</div>"
+    warning = "" if privacy.private else f"<p><span style='{BANNER_STYLE}'>NOT PRIVATE</span></p>"
+    return f"<div>{warning}<table>{rows}</table><p>{escape(privacy.statement())}</p>{_image(release)}</div>"
 
 
 def _image(release: Release) -> str:
     from veilmap import plot
 
-    many = MOST_NODES if release.domain.dimensions <= 2 else MOST_NODES_OF_PAIRS
-    if release.estimates.tree.size > many:
+    limit = MAX_DRAWN_NODES if release.domain.dimensions <= 2 else MAX_DRAWN_NODES_OF_PAIRS
+    if release.estimates.tree.size > limit:
         return ""
     try:
         picture = plot.rendered(release, "png", dpi=90)
-    except VeilmapError:  # there is no matplotlib
+    except VeilmapError:  # matplotlib is not installed
         return ""
-    return f"<img alt='How dense the release is' src='data:image/png;base64,{base64.b64encode(picture).decode()}'>"
+    return f"<img alt='Density of the release' src='data:image/png;base64,{base64.b64encode(picture).decode()}'>"

@@ -30,7 +30,7 @@ GPU = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-b
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: it is in Debian's chromium"),
-    pytest.mark.skipif(not (serve.STATIC / "index.html").exists(), reason="the page is not built: make web"),
+    pytest.mark.skipif(not (serve.STATIC_FOLDER / "index.html").exists(), reason="the page is not built: make web"),
     pytest.mark.xdist_group("browser"),
 ]
 

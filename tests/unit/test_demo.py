@@ -10,7 +10,7 @@ import pytest
 import veilmap as vm
 from veilmap.kernels.rasterize import rasterize_boxes
 from veilmap.plot import draw
-from veilmap.plot.density import WRONG, density_image, well_above
+from veilmap.plot.density import MAX_FALSE_DISCOVERIES, density_image, significant
 from veilmap.testing import fixed_entropy
 
 SQUARE = vm.Domain({"x": (0, 8), "y": (0, 8)})
@@ -38,8 +38,8 @@ def test_a_map_of_best_shows_the_town_and_the_thin_land_around_it_but_not_the_se
 def test_few_of_the_cells_that_are_shown_are_empty(empty: int, full: int) -> None:
     rng = np.random.default_rng(3)
     noise = rng.laplace(0, 1 / np.sqrt(2), empty + full)  # of variance 1
-    shown = well_above(noise + np.repeat([0.0, 6.0], [empty, full]))
-    assert shown[:empty].sum() <= 5 + 2 * WRONG * shown.sum()
+    shown = significant(noise + np.repeat([0.0, 6.0], [empty, full]))
+    assert shown[:empty].sum() <= 5 + 2 * MAX_FALSE_DISCOVERIES * shown.sum()
     assert shown[empty:].mean() > 0.9 if full > 1000 else True
 
 
@@ -47,13 +47,13 @@ def test_cells_three_errors_above_nothing_would_be_too_many() -> None:
     """The plain rule, on the same noise, shows a hundred empty cells."""
     noise = np.random.default_rng(3).laplace(0, 1 / np.sqrt(2), 20_000)
     assert (noise > 3).sum() > 100
-    assert well_above(noise).sum() <= 5
+    assert significant(noise).sum() <= 5
 
 
 def test_numbers_that_are_not_known_are_not_shown() -> None:
-    assert not well_above(np.array([np.nan, -np.inf, 0.0])).any()
-    assert well_above(np.array([np.nan, np.inf])).tolist() == [False, True]
-    assert well_above(np.empty(0)).shape == (0,)
+    assert not significant(np.array([np.nan, -np.inf, 0.0])).any()
+    assert significant(np.array([np.nan, np.inf])).tolist() == [False, True]
+    assert significant(np.empty(0)).shape == (0,)
 
 
 # --- what is smaller than a pixel -------------------------------------------------------------------------------

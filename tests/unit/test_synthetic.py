@@ -136,19 +136,19 @@ def test_a_release_of_nobody_has_no_points():
     made = vm.release(np.zeros(0), domain, 1, "quad-opt", height=0)
     empty = replace(made, estimates=replace(made.estimates, estimate=np.array([-3.0])))
     assert empty.sample().num_rows == empty.sample(0).num_rows == 0
-    with pytest.raises(vm.BadInput, match="estimates that there is nobody"):
+    with pytest.raises(vm.BadInput, match="estimates that there are no rows"):
         empty.sample(5)
 
 
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"n": -1}, "The number of points is a whole number, 0 or more, got -1"),
+        ({"n": -1}, "The number of points must be a whole number of 0 or more, got -1"),
         ({"n": 2.5}, "got 2.5"),
         ({"n": True}, "got True"),
-        ({"n": 10**15}, "1,000,000,000,000,000 points would take .* draw fewer"),
-        ({"n": 5, "integers": True}, "leave the number of points out"),
-        ({"seed": -1}, "A seed is a whole number, 0 or more, got -1"),
+        ({"n": 10**15}, "1,000,000,000,000,000 points would need .* Draw fewer"),
+        ({"n": 5, "integers": True}, "Leave the number of points out"),
+        ({"seed": -1}, "A seed must be a whole number of 0 or more, got -1"),
         ({"seed": "x"}, "got 'x'"),
     ],
 )
@@ -217,8 +217,8 @@ def test_points_are_no_release(run, saved, tmp_path):
     [
         (("-o", "points.gpkg"), "Points are written to .parquet or .csv files, got 'points.gpkg'"),
         (("-o", "no/such/points.csv"), "does not exist. Create it first"),
-        (("-n", "-5", "-o", "points.csv"), "The number of points is a whole number, 0 or more, got -5"),
-        (("-n", "5", "--integers", "-o", "points.csv"), "leave the number of points out"),
+        (("-n", "-5", "-o", "points.csv"), "The number of points must be a whole number of 0 or more, got -5"),
+        (("-n", "5", "--integers", "-o", "points.csv"), "Leave the number of points out"),
         (("-o", "{saved}"), "is the release itself and would be lost"),
     ],
 )

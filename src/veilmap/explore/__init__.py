@@ -1,6 +1,6 @@
-"""A release in the browser: a local web page with a map, a JSON interface, and its cells for GIS programs.
+"""A release in the browser: a local web page with a map, a JSON interface, and the leaves for GIS programs.
 
-It reads a release and answers; it holds nothing else, changes nothing, and asks no other machine.
+The server reads one release and answers from it. It writes nothing and contacts no other machine.
 """
 
 from veilmap.explore.server import explore as explore

@@ -1,4 +1,4 @@
-"""The base map in the plane that is drawn."""
+"""Coasts and borders as GeoJSON, in the coordinates of the map."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ import numpy as np
 from veilmap.explore.projection import Plane
 from veilmap.geography import basemap
 
-EMPTY = b'{"type":"FeatureCollection","features":[]}'
+NO_LINES = b'{"type":"FeatureCollection","features":[]}'
+POINTS_PER_EDGE = 51  # at which the edges of the view are unprojected to find its bounds in degrees
 
 
 def base_map(plane: Plane | None) -> bytes:
-    """Coasts and borders as GeoJSON in the release's own coordinates; nothing where nobody knows where it lies."""
+    """Return coasts and borders in the release's own coordinates; none if its place on Earth is not known."""
     if plane is None:
-        return EMPTY
+        return NO_LINES
     if plane.globe:
         return basemap.geojson()
-    if (into := plane.ground.from_lon_lat()) is None:
-        return EMPTY
+    if (projection := plane.ground.from_lon_lat()) is None:
+        return NO_LINES
     lo, hi = plane.ground.domain.lo, plane.ground.domain.hi
-    low, high = 2 * lo - hi, 2 * hi - lo  # some of what lies round it
-    box = into.transform_bounds(*low, *high, 51, direction="INVERSE")
+    low, high = 2 * lo - hi, 2 * hi - lo  # as wide a margin as the domain on every side
+    box = projection.transform_bounds(*low, *high, POINTS_PER_EDGE, direction="INVERSE")
     if not np.all(np.isfinite(box)):
-        return EMPTY
-    if box[0] > box[2]:  # across 180°
+        return NO_LINES
+    if box[0] > box[2]:  # it crosses 180°
         box = (-180, box[1], 180, box[3])
     features = []
     for name, lines in basemap.lines(box).items():
-        placed = [np.stack(into.transform(*line.T), axis=1) for line in lines]
-        near = [line.tolist() for line in placed if np.isfinite(line).all() and np.any((line > low) & (line < high))]
-        shape = {"type": "MultiLineString", "coordinates": near}
+        projected = [np.stack(projection.transform(*line.T), axis=1) for line in lines]
+        visible = [
+            line.tolist() for line in projected if np.isfinite(line).all() and np.any((line > low) & (line < high))
+        ]
+        shape = {"type": "MultiLineString", "coordinates": visible}
         features.append({"type": "Feature", "properties": {"layer": name}, "geometry": shape})
     return json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")).encode()

@@ -1,9 +1,9 @@
 """Limits on connections: how long the server waits for a client, and how many connections a client may hold.
 
-A connection either waits for its client, which has not yet sent all of a request or not yet taken all of a reply, or
-it is at work. Every wait has a time limit, which nothing that the client sends extends. Where there are too many
-connections, the one that has waited longest is closed, so that clients who send half of a request and no more cannot
-keep others out. A connection at work is never closed for another.
+A connection is either waiting for its client, which has not yet sent a whole request or received a whole reply, or its
+request is being answered. Every wait has a time limit that bytes from the client do not extend. If there are too many
+connections, the one that has waited longest is closed, so that clients that send only half of a request cannot keep
+others out. A connection whose request is being answered is never closed in favour of another.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS_TO_CLOSE = 1.0
-"""Within which a last reply must leave before the connection is cut."""
+"""Time to send the last reply before the connection is cut."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may take: seconds of waiting, bytes and connections."""
+    """Limits on waiting times, bytes and connections."""
 
     header_seconds: float = 10.0  # from the connection, or the last reply, to the end of a request's header
-    body_seconds: float = 20.0  # from there to the end of its body
-    reply_seconds: float = 60.0  # to take a reply that is too long for the buffers
+    body_seconds: float = 20.0  # from the end of the header to the end of the body
+    reply_seconds: float = 60.0  # to receive a reply that is larger than the send buffers
     header_bytes: int = 16 * 1024
     connections_per_client: int = 200
     connections: int = 400
 
 
 class OpenConnections:
-    """The connections of one server, in the order in which they began to wait or to work."""
+    """The connections of one server, ordered by when they last changed between waiting and being answered."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -45,7 +45,11 @@ class OpenConnections:
         return len(self._open)
 
     def admit(self, newcomer: LimitedProtocol) -> bool:
-        """Add a connection and close the one that has waited longest if there are too many; refuse if none waits."""
+        """Add a connection; return False if there are too many and none is waiting.
+
+        If there are too many, the connection that has waited longest is closed: one of the same client if that client
+        has too many, else of any client.
+        """
         host = newcomer.host
         too_many_of_client = self._per_client[host] >= self.limits.connections_per_client
         if too_many_of_client or len(self) >= self.limits.connections:
@@ -72,19 +76,19 @@ class OpenConnections:
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection, with a timer for as long as it waits for its client."""
+    """One connection, with a timer that runs while it waits for its client."""
 
     open_connections: OpenConnections
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.host = ""
         self._timer: asyncio.TimerHandle | None = None
         self._state: tuple[str, object] = ("new", None)
 
     @property
     def waits(self) -> bool:
-        """Whether this waits for the client."""
+        """Whether the server is waiting for the client."""
         return self._state[0] != "work"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -93,7 +97,7 @@ class LimitedProtocol(H11Protocol):
         if self.open_connections.admit(self):
             self._update_state()
         else:
-            self._close(503, "All connections are busy. Ask again soon.")
+            self._close(503, "All connections are busy. Try again soon.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -117,14 +121,14 @@ class LimitedProtocol(H11Protocol):
         self._update_state()
 
     def shutdown(self) -> None:
-        """Wait for no body when the server stops."""
+        """Stop without waiting for the body of a request."""
         if self._state[0] == "body":
             self.transport.abort()
         else:
             super().shutdown()
 
     def _update_state(self) -> None:
-        """Start the timer of a new state. One that lasts keeps its timer, however many bytes arrive."""
+        """Start the timer of a new state. While the state stays the same its timer keeps running, whatever arrives."""
         state = (self._awaited(), self.cycle)
         if state == self._state:
             return
@@ -136,7 +140,7 @@ class LimitedProtocol(H11Protocol):
             self._timer = self.loop.call_later(seconds, self._end_wait)
 
     def _awaited(self) -> str:
-        """What the client still has to send or to take."""
+        """Return what the client has to send or receive next; "work" if a request is being answered."""
         if self.flow.write_paused:
             return "reply"
         if self.cycle is None or self.cycle.response_complete:

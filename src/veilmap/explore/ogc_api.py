@@ -1,7 +1,8 @@
-"""OGC API - Features: the leaves of a release as a collection."""
+"""OGC API - Features: the leaves of a release as one collection."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,95 +14,108 @@ from starlette.routing import Route
 
 from veilmap.errors import BadInput
 from veilmap.explore import requests
-from veilmap.explore.leaf_features import CONFORMS, CRS84, NAME
-from veilmap.explore.responses import GEOJSON, as_json, get
-from veilmap.explore.session import Explored
+from veilmap.explore.responses import GEOJSON, OPENAPI, as_json, get
+from veilmap.explore.session import Session
+
+CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+CONFORMANCE_CLASSES = tuple(
+    f"http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/{name}" for name in ("core", "geojson", "oas30")
+)
+COLLECTION = "/ogc/collections/cells"
+ITEMS = f"{COLLECTION}/items"
+MAX_OFFSET = 10**9 - 1
 
 
-def features(explored: Explored) -> list[Route]:
-    """The leaves as a collection of features; links are to wherever the one who asks has found this."""
+def ogc_routes(session: Session) -> list[Route]:
+    """Return the routes of the standard."""
+    api = FeaturesApi(session)
+    return [
+        get("/ogc", api.landing),
+        get("/ogc/conformance", api.conformance),
+        get("/ogc/collections", api.collections),
+        get(COLLECTION, api.collection),
+        get(ITEMS, api.items),
+        get(f"{ITEMS}/{{cell}}", api.item),
+    ]
 
-    def link(request: Request, path: str, rel: str, kind: str = "application/json", **query: Any) -> dict[str, str]:
-        url = request.base_url.replace(path=path).include_query_params(**query)
-        return {"href": str(url), "rel": rel, "type": kind}
 
-    def collection(request: Request) -> dict[str, Any]:
-        unit = explored.release.privacy.unit
-        return {
-            "id": NAME,
-            "title": f"Cells of {explored.name}",
-            "description": f"{explored.release.privacy.statement()} Counts are of rows; protected: {unit}.",
-            "itemType": "feature",
-            "crs": [CRS84],
-            "extent": {"spatial": {"bbox": [explored.cells.extent], "crs": CRS84}},
-            "links": [
-                link(request, f"/ogc/collections/{NAME}", "self"),
-                link(request, f"/ogc/collections/{NAME}/items", "items", GEOJSON),
-            ],
-        }
+@dataclass(frozen=True)
+class FeaturesApi:
+    """The handlers of the standard's routes."""
 
-    async def landing(request: Request) -> Response:
+    session: Session
+
+    async def landing(self, request: Request) -> Response:
         links = [
-            link(request, "/ogc", "self"),
-            link(request, "/openapi.json", "service-desc", "application/vnd.oai.openapi+json;version=3.0"),
-            link(request, "/api", "service-doc", "text/html"),
-            link(request, "/ogc/conformance", "conformance"),
-            link(request, "/ogc/collections", "data"),
+            _link(request, "/ogc", "self"),
+            _link(request, "/openapi.json", "service-desc", OPENAPI),
+            _link(request, "/api", "service-doc", "text/html"),
+            _link(request, "/ogc/conformance", "conformance"),
+            _link(request, "/ogc/collections", "data"),
         ]
-        title = f"veilmap: {explored.name}"
-        return as_json({"title": title, "description": explored.release.privacy.statement(), "links": links})
+        statement = self.session.release.privacy.statement()
+        return as_json({"title": f"veilmap: {self.session.name}", "description": statement, "links": links})
 
-    async def conformance(_: Request) -> Response:
-        return as_json({"conformsTo": list(CONFORMS)})
+    async def conformance(self, _: Request) -> Response:
+        return as_json({"conformsTo": list(CONFORMANCE_CLASSES)})
 
-    async def collections(request: Request) -> Response:
-        one = await run_in_threadpool(lambda: collection(request))
-        return as_json({"links": [link(request, "/ogc/collections", "self")], "collections": [one]})
+    async def collections(self, request: Request) -> Response:
+        collection = await run_in_threadpool(self._describe, request)
+        return as_json({"links": [_link(request, "/ogc/collections", "self")], "collections": [collection]})
 
-    async def one_collection(request: Request) -> Response:
-        return as_json(await run_in_threadpool(lambda: collection(request)))
+    async def collection(self, request: Request) -> Response:
+        return as_json(await run_in_threadpool(self._describe, request))
 
-    async def items(request: Request) -> Response:
+    async def items(self, request: Request) -> Response:
         query = request.query_params
-        requests.only(query, "bbox", "limit", "offset", "f")
-        limit = min(
-            requests.whole(query.get("limit", str(requests.FEW_ITEMS)), "A limit", 1, 10**9 - 1), requests.MOST_ITEMS
-        )
-        offset = requests.whole(query.get("offset", "0"), "An offset", 0, 10**9 - 1)
-        bounds = requests.bounds(query["bbox"]) if "bbox" in query else None
+        requests.must_be_known(query, "bbox", "limit", "offset", "f")
+        limit = requests.whole_number(query.get("limit", str(requests.DEFAULT_ITEMS)), "A limit", 1, MAX_OFFSET)
+        offset = requests.whole_number(query.get("offset", "0"), "An offset", 0, MAX_OFFSET)
+        bounds = requests.bounding_box(query["bbox"]) if "bbox" in query else None
+        return await run_in_threadpool(self._page, request, bounds, min(limit, requests.MAX_ITEMS), offset)
 
-        def page() -> Response:
-            found = explored.cells.near(bounds)
-            some = explored.cells.features(found[offset : offset + limit])
-            path, kept = f"/ogc/collections/{NAME}/items", {n: query[n] for n in ("bbox",) if n in query}
-            links = [link(request, path, "self", GEOJSON, **query)]
-            if offset + limit < len(found):
-                links.append(link(request, path, "next", GEOJSON, **kept, limit=limit, offset=offset + limit))
-            if offset:
-                links.append(link(request, path, "prev", GEOJSON, **kept, limit=limit, offset=max(offset - limit, 0)))
-            told = {"numberMatched": len(found), "numberReturned": len(some), "links": links}
-            return as_json({"type": "FeatureCollection", "features": some, **told}, kind=GEOJSON)
-
-        return await run_in_threadpool(page)
-
-    async def item(request: Request) -> Response:
-        most = len(explored.cells.leaves) - 1
+    async def item(self, request: Request) -> Response:
+        last = len(self.session.leaves) - 1
         try:
-            cell = requests.whole(request.path_params["cell"], "A cell", 0, most)
+            leaf = requests.whole_number(request.path_params["cell"], "The id of a leaf", 0, last)
         except BadInput as error:
             raise HTTPException(404, str(error)) from None
-        found = (await run_in_threadpool(lambda: explored.cells.features(np.array([cell]))))[0]
-        links = [
-            link(request, f"/ogc/collections/{NAME}/items/{cell}", "self", GEOJSON),
-            link(request, f"/ogc/collections/{NAME}", "collection"),
-        ]
-        return as_json({**found, "links": links}, kind=GEOJSON)
+        (feature,) = await run_in_threadpool(self.session.leaves.features, np.array([leaf]))
+        links = [_link(request, f"{ITEMS}/{leaf}", "self", GEOJSON), _link(request, COLLECTION, "collection")]
+        return as_json({**feature, "links": links}, kind=GEOJSON)
 
-    return [
-        get("/ogc", landing),
-        get("/ogc/conformance", conformance),
-        get("/ogc/collections", collections),
-        get(f"/ogc/collections/{NAME}", one_collection),
-        get(f"/ogc/collections/{NAME}/items", items),
-        get(f"/ogc/collections/{NAME}/items/{{cell}}", item),
-    ]
+    def _describe(self, request: Request) -> dict[str, Any]:
+        """Return the description of the collection."""
+        privacy = self.session.release.privacy
+        return {
+            "id": "cells",
+            "title": f"Leaves of {self.session.name}",
+            "description": f"{privacy.statement()} Counts are of rows; protected: {privacy.unit}.",
+            "itemType": "feature",
+            "crs": [CRS84],
+            "extent": {"spatial": {"bbox": [self.session.leaves.extent], "crs": CRS84}},
+            "links": [_link(request, COLLECTION, "self"), _link(request, ITEMS, "items", GEOJSON)],
+        }
+
+    def _page(
+        self, request: Request, bounds: tuple[float, float, float, float] | None, limit: int, offset: int
+    ) -> Response:
+        """Return one page of features, with links to the pages before and after it."""
+        query = request.query_params
+        matched = self.session.leaves.touching(bounds)
+        features = self.session.leaves.features(matched[offset : offset + limit])
+        same_box = {"bbox": query["bbox"]} if "bbox" in query else {}
+        links = [_link(request, ITEMS, "self", GEOJSON, **query)]
+        if offset + limit < len(matched):
+            links.append(_link(request, ITEMS, "next", GEOJSON, **same_box, limit=limit, offset=offset + limit))
+        if offset:
+            previous = max(offset - limit, 0)
+            links.append(_link(request, ITEMS, "prev", GEOJSON, **same_box, limit=limit, offset=previous))
+        numbers = {"numberMatched": len(matched), "numberReturned": len(features)}
+        return as_json({"type": "FeatureCollection", "features": features, **numbers, "links": links}, kind=GEOJSON)
+
+
+def _link(request: Request, path: str, rel: str, kind: str = "application/json", **query: Any) -> dict[str, str]:
+    """Return a link to a path on this server, under the address by which the client has reached it."""
+    url = request.base_url.replace(path=path).include_query_params(**query)
+    return {"href": str(url), "rel": rel, "type": kind}

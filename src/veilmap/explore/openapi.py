@@ -1,4 +1,4 @@
-"""The description of the interface, for programs (OpenAPI 3.0) and for people (a page made of it)."""
+"""The description of the HTTP interface: OpenAPI 3.0 for programs, and an HTML page made from it for people."""
 
 from __future__ import annotations
 
@@ -7,22 +7,48 @@ from typing import Any
 
 from veilmap.boxes import box_order
 from veilmap.domain import Domain
-from veilmap.explore.requests import FEW_ITEMS, MOST_BINS, MOST_BOXES, MOST_ITEMS, MOST_POLYGONS
+from veilmap.explore.requests import DEFAULT_ITEMS, MAX_BINS, MAX_BOXES, MAX_ITEMS, MAX_POLYGONS
 
 Record = dict[str, Any]
 
+GEOJSON = "application/geo+json"
+DEFAULT_CONFIDENCE = 0.95
 ERROR: Record = {
-    "description": "What was asked breaks a rule; the sentence says which.",
+    "description": "The request breaks a rule; the message says which.",
     "content": {
         "application/json": {
             "schema": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
         }
     },
 }
+NUMBERS: Record = {"type": "array", "items": {"type": "number"}}
+ANSWERS: Record = {
+    "type": "object",
+    "properties": {
+        "confidence": {"type": "number"},
+        "private": {"type": "boolean", "description": "false: this release is not private and must not be published"},
+        "estimate": NUMBERS,
+        "stderr": NUMBERS,
+        "low": NUMBERS,
+        "high": NUMBERS,
+    },
+}
+HISTOGRAM: Record = {
+    "type": "object",
+    "properties": {"axis": {"type": "string"}, "edges": NUMBERS, **ANSWERS["properties"]},
+}
+CONFIDENCE: Record = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 1,
+    "exclusiveMinimum": True,
+    "exclusiveMaximum": True,
+    "default": DEFAULT_CONFIDENCE,
+}
 
 
-def _query(name: str, what: str, schema: Record, **more: Any) -> Record:
-    return {"name": name, "in": "query", "description": what, "schema": schema, **more}
+def _query(name: str, text: str, schema: Record, **more: Any) -> Record:
+    return {"name": name, "in": "query", "description": text, "schema": schema, **more}
 
 
 def _path(name: str, schema: Record) -> Record:
@@ -35,136 +61,159 @@ def _get(summary: str, *parameters: Record, kind: str = "application/json", sche
     return {"summary": summary, **({"parameters": list(parameters)} if parameters else {}), "responses": responses}
 
 
-NUMBERS: Record = {"type": "array", "items": {"type": "number"}}
-ANSWERS: Record = {
-    "type": "object",
-    "properties": {
-        "confidence": {"type": "number"},
-        "private": {"type": "boolean", "description": "false: do not publish what this release says"},
-        "estimate": NUMBERS,
-        "stderr": NUMBERS,
-        "low": NUMBERS,
-        "high": NUMBERS,
-    },
-}
-HISTOGRAM: Record = {
-    "type": "object",
-    "properties": {"axis": {"type": "string"}, "edges": NUMBERS, **ANSWERS["properties"]},
-}
-
-
 def description(domain: Domain, version: str) -> Record:
-    """All that can be asked."""
-    numbers = 2 * domain.dimensions
-    box = {"type": "array", "items": {"type": "number"}, "minItems": numbers, "maxItems": numbers}
-    example = [*domain.lo.tolist(), *domain.hi.tolist()]
-    confidence = {"type": "number", "minimum": 0, "maximum": 1, "exclusiveMinimum": True, "exclusiveMaximum": True}
-    typed = _query(
-        "box",
-        f"{numbers} numbers with commas: {box_order(domain)}. May be repeated.",
-        {"type": "array", "items": {"type": "string"}},
-        example=[",".join(f"{n:g}" for n in example)],
-    )
-    sure = _query("confidence", "Of the intervals.", {**confidence, "default": 0.95})
-    asked = {
-        "type": "object",
-        "properties": {
-            "boxes": {"type": "array", "items": box, "maxItems": MOST_BOXES, "description": box_order(domain)},
-            "polygons": {
-                "type": "object",
-                "description": f"Instead of boxes: GeoJSON with at most {MOST_POLYGONS:,} polygons.",
-            },
-            "zones": {
-                "type": "array",
-                "items": {"type": "integer", "minimum": 0},
-                "description": "Instead of boxes: numbers of the zones of /api/zones.",
-            },
-            "confidence": {**confidence, "default": 0.95},
-        },
-    }
-    post = {
-        **_get("Count points in many boxes, in polygons, or in zones that were given.", schema=ANSWERS),
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": asked, "example": {"boxes": [example]}}},
-        },
-    }
-    axis = _query("axis", "Its name.", {"type": "string", "enum": list(domain.names)}, required=True)
-    bins = _query("bins", "How many.", {"type": "integer", "minimum": 1, "maximum": MOST_BINS, "default": 60})
-    parts = [
-        _query(name, f"Where it {what}.", {"type": "number"}) for name, what in {"from": "starts", "to": "ends"}.items()
-    ]
-    within = {**typed, "description": "Count only what lies in this box, as far as other axes go."}
-    within["schema"] = {"type": "string"}
-    within["example"] = typed["example"][0]
-    tile = [_path(name, {"type": "integer", "minimum": 0}) for name in "zxy"]
-    theme = _query("theme", "Its colours.", {"type": "string", "enum": ["light", "dark"], "default": "light"})
-    bbox = _query("bbox", "west,south,east,north in degrees.", {"type": "array", "items": {"type": "number"}})
-    bbox |= {"style": "form", "explode": False}
-    limit = _query(
-        "limit", "Cells a page.", {"type": "integer", "minimum": 1, "maximum": MOST_ITEMS, "default": FEW_ITEMS}
-    )
-    offset = _query("offset", "Cells to pass over.", {"type": "integer", "minimum": 0, "default": 0})
-    features = "application/geo+json"
+    """Return the OpenAPI description of all routes."""
     return {
         "openapi": "3.0.3",
         "info": {
             "title": "veilmap explore",
             "version": version,
-            "description": "Counts with error bars from one release. Nothing here sees the data, or changes anything.",
+            "description": "Counts with error bars from one release. The server has no access to the original data, "
+            "and no request changes anything.",
         },
         "paths": {
-            "/api/info": {"get": _get("What the release is, and what it promises.")},
-            "/api/count": {"get": _get("Count points in boxes.", typed, sure, schema=ANSWERS), "post": post},
-            "/api/histogram": {
-                "get": _get("Counts along one axis.", axis, bins, within, *parts, sure, schema=HISTOGRAM)
-            },
-            "/api/zones": {
-                "get": _get("The zones that were given, as they are drawn, with their counts.", kind=features)
-            },
-            "/tiles/{z}/{x}/{y}.png": {"get": _get("A picture of the density.", *tile, theme, kind="image/png")},
-            "/ogc": {"get": _get("OGC API - Features: where to begin.")},
-            "/ogc/conformance": {"get": _get("What of that standard is kept.")},
-            "/ogc/collections": {"get": _get("The collections of features.")},
-            "/ogc/collections/cells": {"get": _get("The leaves of the release.")},
-            "/ogc/collections/cells/items": {"get": _get("Leaves, page by page.", bbox, limit, offset, kind=features)},
-            "/ogc/collections/cells/items/{cell}": {
-                "get": _get("One leaf.", _path("cell", {"type": "integer", "minimum": 0}), kind=features)
-            },
+            "/api/info": {"get": _get("The domain, the method and the privacy statement of the release.")},
+            "/api/count": _count_methods(domain),
+            "/api/histogram": {"get": _histogram(domain)},
+            "/api/zones": {"get": _get("The zones of this server, with their borders and counts.", kind=GEOJSON)},
+            "/tiles/{z}/{x}/{y}.png": {"get": _tile()},
+            **_ogc_paths(),
         },
     }
 
 
+def _whole_domain(domain: Domain) -> list[float]:
+    return [*domain.lo.tolist(), *domain.hi.tolist()]
+
+
+def _box_text(domain: Domain) -> str:
+    """Return an example of a box as it is written in an address."""
+    return ",".join(f"{side:g}" for side in _whole_domain(domain))
+
+
+def _confidence_parameter() -> Record:
+    return _query("confidence", "Confidence level of the intervals.", CONFIDENCE)
+
+
+def _count_methods(domain: Domain) -> Record:
+    box = _query(
+        "box",
+        f"{2 * domain.dimensions} numbers separated by commas: {box_order(domain)}. May be repeated.",
+        {"type": "array", "items": {"type": "string"}},
+        example=[_box_text(domain)],
+    )
+    post = {
+        **_get("Count points in many boxes, in polygons, or in zones of this server.", schema=ANSWERS),
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": _count_body(domain), "example": {"boxes": [_whole_domain(domain)]}}
+            },
+        },
+    }
+    return {"get": _get("Count points in boxes.", box, _confidence_parameter(), schema=ANSWERS), "post": post}
+
+
+def _count_body(domain: Domain) -> Record:
+    sides = 2 * domain.dimensions
+    box = {"type": "array", "items": {"type": "number"}, "minItems": sides, "maxItems": sides}
+    return {
+        "type": "object",
+        "properties": {
+            "boxes": {
+                "type": "array",
+                "items": box,
+                "maxItems": MAX_BOXES,
+                "description": f"At most {MAX_BOXES:,} boxes, each {sides} numbers: {box_order(domain)}.",
+            },
+            "polygons": {
+                "type": "object",
+                "description": f"Instead of boxes: GeoJSON with at most {MAX_POLYGONS:,} polygons.",
+            },
+            "zones": {
+                "type": "array",
+                "items": {"type": "integer", "minimum": 0},
+                "description": "Instead of boxes: ids of zones, as /api/zones lists them.",
+            },
+            "confidence": CONFIDENCE,
+        },
+    }
+
+
+def _histogram(domain: Domain) -> Record:
+    return _get(
+        "Count points in equal bins along one axis.",
+        _query("axis", "Name of the axis.", {"type": "string", "enum": list(domain.names)}, required=True),
+        _query("bins", "Number of bins.", {"type": "integer", "minimum": 1, "maximum": MAX_BINS, "default": 60}),
+        _query(
+            "box",
+            "Count only points inside this box. Its sides along the histogram's own axis are ignored.",
+            {"type": "string"},
+            example=_box_text(domain),
+        ),
+        _query("from", "Start of the first bin; by default the low end of the axis.", {"type": "number"}),
+        _query("to", "End of the last bin; by default the high end of the axis.", {"type": "number"}),
+        _confidence_parameter(),
+        schema=HISTOGRAM,
+    )
+
+
+def _tile() -> Record:
+    place = [_path(name, {"type": "integer", "minimum": 0}) for name in "zxy"]
+    theme = _query("theme", "Colour theme.", {"type": "string", "enum": ["light", "dark"], "default": "light"})
+    return _get("One tile of the density map, as a PNG image.", *place, theme, kind="image/png")
+
+
+def _ogc_paths() -> Record:
+    bbox = _query("bbox", "west,south,east,north in degrees.", NUMBERS, style="form", explode=False)
+    limit = _query(
+        "limit", "Leaves per page.", {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS, "default": DEFAULT_ITEMS}
+    )
+    offset = _query("offset", "Number of leaves to skip.", {"type": "integer", "minimum": 0, "default": 0})
+    leaf = _path("cell", {"type": "integer", "minimum": 0})
+    return {
+        "/ogc": {"get": _get("OGC API - Features: the landing page.")},
+        "/ogc/conformance": {"get": _get("The conformance classes of the standard that this server implements.")},
+        "/ogc/collections": {"get": _get("The collections of features.")},
+        "/ogc/collections/cells": {"get": _get("The collection of the leaves of the release.")},
+        "/ogc/collections/cells/items": {"get": _get("The leaves, page by page.", bbox, limit, offset, kind=GEOJSON)},
+        "/ogc/collections/cells/items/{cell}": {"get": _get("One leaf.", leaf, kind=GEOJSON)},
+    }
+
+
 def page(description: Record) -> str:
-    """The same for people."""
-    info, parts = description["info"], []
-    for path, methods in description["paths"].items():
-        for method, what in methods.items():
-            parts.append(_section(method.upper(), path, what))
-    return PAGE.format(title=escape(info["title"]), about=escape(info["description"]), parts="\n".join(parts))
+    """Return the description as an HTML page."""
+    info = description["info"]
+    sections = [
+        _section(method.upper(), path, operation)
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
+    return PAGE.format(title=escape(info["title"]), about=escape(info["description"]), sections="\n".join(sections))
 
 
-def _section(method: str, path: str, what: Record) -> str:
-    rows = [(p["name"], _type(p["schema"]), p.get("description", ""), p) for p in what.get("parameters", [])]
-    body = what.get("requestBody", {}).get("content", {}).get("application/json", {})
+def _section(method: str, path: str, operation: Record) -> str:
+    rows = [(p["name"], _type(p["schema"]), p.get("description", "")) for p in operation.get("parameters", [])]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     rows += [
-        (name, _type(schema), schema.get("description", ""), {})
+        (name, _type(schema), schema.get("description", ""))
         for name, schema in body.get("schema", {}).get("properties", {}).items()
     ]
     lines = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(text)}</td></tr>"
-        for name, kind, text, _ in rows
+        for name, kind, text in rows
     )
-    head = "<thead><tr><th>name</th><th>type</th><th>what</th></tr></thead>"
+    head = "<thead><tr><th>Parameter</th><th>Type</th><th>Description</th></tr></thead>"
     table = f"<table>{head}<tbody>{lines}</tbody></table>" if lines else ""
     title = f"<h2><span>{method}</span> <code>{escape(path)}</code></h2>"
-    return f"<section>{title}<p>{escape(what['summary'])}</p>{table}</section>"
+    return f"<section>{title}<p>{escape(operation['summary'])}</p>{table}</section>"
 
 
 def _type(schema: Record) -> str:
-    most = f", at most {schema['maximum']:,}" if "maximum" in schema else ""
-    default = f", {schema['default']} if not given" if "default" in schema else ""
-    return " or ".join(schema.get("enum", [schema["type"]])) + most + default
+    """Return the type of a parameter in words, with its maximum and default."""
+    maximum = f", at most {schema['maximum']:,}" if "maximum" in schema else ""
+    default = f", default {schema['default']}" if "default" in schema else ""
+    return " or ".join(schema.get("enum", [schema["type"]])) + maximum + default
 
 
 PAGE = """<!doctype html>
@@ -172,16 +221,16 @@ PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>{title}: interface</title>
+<title>{title}: HTTP API</title>
 <link rel="icon" href="/static/icon.svg">
 <link rel="stylesheet" href="/static/app.css">
 </head>
 <body class="manual">
 <main>
 <p><a href="/">Back to the map</a></p>
-<h1>{title}: interface</h1>
-<p>{about} The same <a href="/openapi.json">for programs</a>.</p>
-{parts}
+<h1>{title}: HTTP API</h1>
+<p>{about} For programs, the same description is available as <a href="/openapi.json">OpenAPI</a>.</p>
+{sections}
 </main>
 </body>
 </html>

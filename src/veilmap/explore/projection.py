@@ -1,4 +1,4 @@
-"""How two axes of a domain lie on the map: a square of side 1, one number to the east, one to the south."""
+"""The projection of two axes onto the map: a square of side 1, with x to the east and y to the south."""
 
 from __future__ import annotations
 
@@ -13,48 +13,50 @@ from veilmap.arrays import Floats
 from veilmap.domain import Domain
 from veilmap.geography.crs import Ground
 
-MOST_NORTH = math.degrees(math.atan(math.sinh(math.pi)))  # where the square ends
-ROOM = 8  # times a plane that is no globe, so that it can be seen from afar
+MAX_MERCATOR_LATITUDE = math.degrees(math.atan(math.sinh(math.pi)))  # degrees; the edge of the square
+SQUARE_PER_DOMAIN = 8  # width of the square over that of a domain that is not on the globe, so that one can zoom out
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The first two axes of a domain, and where they lie."""
+    """The first two axes of a domain and their projection."""
 
     ground: Ground
-    globe: bool  # longitudes and latitudes, in Web Mercator; else as they are
+    globe: bool  # whether they are longitude and latitude, drawn in Web Mercator; other axes are drawn as they are
 
     @cached_property
     def origin(self) -> tuple[float, float]:
-        """The values at the corner of the square in the north-west, when it is no globe."""
+        """The coordinates of the square's north-western corner; not used on the globe."""
         x, y = self.ground.domain.axes[:2]
         return (x.lo + x.hi - self.side) / 2, (y.lo + y.hi + self.side) / 2
 
     @cached_property
     def side(self) -> float:
-        """The width of the square in units of the axes, when it is no globe."""
-        return ROOM * max(axis.hi - axis.lo for axis in self.ground.domain.axes[:2])
+        """The side of the square in units of the axes; not used on the globe."""
+        return SQUARE_PER_DOMAIN * max(axis.hi - axis.lo for axis in self.ground.domain.axes[:2])
 
     def east(self, x: Floats) -> Floats:
+        """Return the distance from the west side of the square."""
         return (x + 180) / 360 if self.globe else (x - self.origin[0]) / self.side
 
     def south(self, y: Floats) -> Floats:
+        """Return the distance from the north side of the square."""
         if not self.globe:
             return (self.origin[1] - y) / self.side
-        up = np.radians(np.clip(y, -MOST_NORTH, MOST_NORTH))
-        return np.asarray(0.5 - np.arcsinh(np.tan(up)) / (2 * math.pi))
+        latitude = np.radians(np.clip(y, -MAX_MERCATOR_LATITUDE, MAX_MERCATOR_LATITUDE))
+        return np.asarray(0.5 - np.arcsinh(np.tan(latitude)) / (2 * math.pi))
 
     def to_json(self) -> dict[str, Any]:
-        """What the page needs to draw in the same places."""
-        place = {} if self.globe else {"origin": self.origin, "side": self.side}
-        return {"axes": self.ground.domain.names[:2], "globe": self.globe, **place}
+        """Return what the page needs to use the same projection."""
+        square = {} if self.globe else {"origin": self.origin, "side": self.side}
+        return {"axes": self.ground.domain.names[:2], "globe": self.globe, **square}
 
 
 def plane_of(domain: Domain) -> Plane | None:
-    """Longitude and latitude where the first axes are, else the only two axes, else nothing to draw a map of."""
+    """Return the projection: Web Mercator for longitude and latitude, a plane for two other axes, else None."""
     ground = Ground(domain)
     if ground.lon_lat:
         x, y = domain.axes[:2]
-        if max(-x.lo, x.hi) <= 180 and y.lo < MOST_NORTH and y.hi > -MOST_NORTH:
+        if max(-x.lo, x.hi) <= 180 and y.lo < MAX_MERCATOR_LATITUDE and y.hi > -MAX_MERCATOR_LATITUDE:
             return Plane(ground, globe=True)
     return Plane(ground, globe=False) if domain.dimensions == 2 else None

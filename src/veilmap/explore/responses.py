@@ -1,4 +1,4 @@
-"""How requests are read and replies written."""
+"""Reading of request bodies, and writing of replies and errors."""
 
 from __future__ import annotations
 
@@ -17,41 +17,50 @@ from veilmap.explore import requests
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-DIRECTLY = 200  # boxes that are counted sooner than a thread is found for them
+MAX_BOXES_WITHOUT_THREAD = 200  # so few are counted faster than a thread takes over
 GEOJSON = "application/geo+json"
+OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
 
 
 def as_json(record: Mapping[str, Any], status: int = 200, kind: str = "application/json") -> Response:
-    body = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    sent = body.encode(errors="replace")  # the name of a file need not be text
-    return Response(sent, status, headers={"cache-control": "no-store"}, media_type=kind)
+    """Return a reply that no browser stores."""
+    text = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    body = text.encode(errors="replace")  # a file name on disk need not be valid Unicode
+    return Response(body, status, headers={"cache-control": "no-store"}, media_type=kind)
 
 
-async def soon(boxes: int, work: Callable[..., Response], *given: Any) -> Response:
-    return work(*given) if boxes <= DIRECTLY else await run_in_threadpool(work, *given)
+async def run_where_fastest(boxes: int, work: Callable[..., Response], *arguments: Any) -> Response:
+    """Run work on a few boxes at once, and work on many boxes in a thread."""
+    if boxes <= MAX_BOXES_WITHOUT_THREAD:
+        return work(*arguments)
+    return await run_in_threadpool(work, *arguments)
 
 
-def sureness(request: Request) -> float:
+def confidence_of(request: Request) -> float:
+    """Return the confidence that an address gives, or the default."""
     return requests.number(request.query_params.get("confidence", "0.95"), "A confidence")
 
 
-async def body_of(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Return the body, and refuse one that is too large. The connection limits how long it may take."""
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
-        if size > requests.MOST_BYTES:
-            raise TooLarge(f"A request has at most {requests.MOST_BYTES:,} bytes: ask in several.")
+        if size > requests.MAX_BODY_BYTES:
+            raise TooLarge(
+                f"The body of a request may have at most {requests.MAX_BODY_BYTES:,} bytes. Send several requests."
+            )
     return b"".join(parts)
 
 
 def get(path: str, handler: Handler) -> Route:
-    return Route(path, safely(handler), methods=["GET"])
+    """Return a route for GET requests."""
+    return Route(path, catch_errors(handler), methods=["GET"])
 
 
-def safely(handler: Handler) -> Handler:
-    """What breaks a rule is answered with the sentence that says so."""
+def catch_errors(handler: Handler) -> Handler:
+    """Return a handler that replies to errors of veilmap with their message."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -64,17 +73,19 @@ def safely(handler: Handler) -> Handler:
     return answer
 
 
-SAID = {
-    404: "There is nothing here: see /api for what can be asked.",
-    405: "This can be read but not written: see /api for what can be asked.",
+HTTP_ERROR_MESSAGES = {
+    404: "This address does not exist. See /api for the addresses that do.",
+    405: "This address does not accept that method. See /api for what it accepts.",
 }
 
 
 async def http_error(_: Request, error: Exception) -> Response:
+    """Reply to an error of the HTTP layer: with its own detail if it has one, else with the message for its status."""
     status, detail = getattr(error, "status_code", 400), str(getattr(error, "detail", ""))
-    plain = detail == HTTPStatus(status).phrase
-    return as_json({"error": SAID.get(status, detail) if plain else detail}, status)
+    no_detail = detail == HTTPStatus(status).phrase
+    return as_json({"error": HTTP_ERROR_MESSAGES.get(status, detail) if no_detail else detail}, status)
 
 
-async def failure(_: Request, error: Exception) -> Response:
-    return as_json({"error": f"This should not happen ({type(error).__name__}): please report it."}, 500)
+async def internal_error(_: Request, error: Exception) -> Response:
+    """Reply to an error that is a defect of veilmap: with its type only."""
+    return as_json({"error": f"Internal error ({type(error).__name__}). Please report it."}, 500)

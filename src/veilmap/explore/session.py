@@ -1,4 +1,4 @@
-"""A release that is looked at."""
+"""The state of one server: a release, and what is computed from it once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from veilmap.answers.answerer import Answers
 from veilmap.errors import BadInput
 from veilmap.explore import openapi
 from veilmap.explore.base_map import base_map
-from veilmap.explore.leaf_features import Cells, cells_of
+from veilmap.explore.leaf_features import LeafFeatures, leaf_features
 from veilmap.explore.projection import Plane, plane_of
-from veilmap.explore.tiles import MOST_ZOOM, RAMPS, Shown, shown
+from veilmap.explore.tiles import MAX_ZOOM, RAMPS, DensityMap, density_map
 from veilmap.explore.zones import Zones
 from veilmap.releases.release import Release
 
-MOST_TILES = 512  # kept
+MAX_CACHED_TILES = 512
+NODES_PER_BOX = 64  # the tree is turned into tables once there are more boxes than nodes divided by this
 
 
 @dataclass(frozen=True, eq=False)
-class Explored:
-    """A release, and what is worked out of it once."""
+class Session:
+    """A release, and what is computed from it once."""
 
     release: Release
     name: str
     version: str
-    stamp: str  # in the addresses of tiles, so that no browser mistakes old ones for new ones
+    stamp: str  # part of the addresses of tiles, so that a browser does not reuse tiles of an earlier session
     zones: Zones | None = None
 
     @cached_property
@@ -37,18 +38,20 @@ class Explored:
         return plane_of(self.release.domain)
 
     @cached_property
-    def shown(self) -> Shown:
+    def density_map(self) -> DensityMap:
         if self.plane is None:
-            raise BadInput("There is no map of this release: its axes are not longitude and latitude, nor two.")
-        return shown(self.release, self.plane)
+            raise BadInput(
+                "This release has no map: it needs exactly two axes, or longitude and latitude as the first two."
+            )
+        return density_map(self.release, self.plane)
 
     @cached_property
-    def cells(self) -> Cells:
-        return cells_of(self.release, self.plane)
+    def leaves(self) -> LeafFeatures:
+        return leaf_features(self.release, self.plane)
 
     @cached_property
     def tile(self) -> Callable[[int, int, int, str], bytes]:
-        return lru_cache(MOST_TILES)(self.shown.tile)
+        return lru_cache(MAX_CACHED_TILES)(self.density_map.tile)
 
     @cached_property
     def base_map(self) -> bytes:
@@ -60,20 +63,10 @@ class Explored:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """What the page shows before anyone asks."""
+        """What the page shows when it opens."""
         release, domain = self.release, self.release.domain
         privacy, tree = release.privacy, release.estimates.tree
         whole = release.count([*domain.lo, *domain.hi])
-        drawn = {}
-        if self.plane is not None:
-            colours = {theme: [*ramp] for theme, ramp in RAMPS.items()}
-            legend = {
-                "low": self.shown.low,
-                "high": self.shown.high,
-                "unit": self.plane.ground.area_unit,
-                "colours": colours,
-            }
-            drawn = {"map": {**self.plane.to_json(), "legend": legend, "most_zoom": MOST_ZOOM}}
         return {
             "name": self.name,
             "stamp": self.stamp,
@@ -90,18 +83,28 @@ class Explored:
             "leaves": int(tree.is_leaf.sum()),
             "created": release.provenance["created"],
             "zones": self.zones is not None,
-            "whole": {name: values[0] for name, values in answered(whole).items()},
-            **drawn,
+            "whole": {name: values[0] for name, values in answer_columns(whole).items()},
+            **({} if self.plane is None else {"map": self._map_info(self.plane)}),
         }
 
+    def _map_info(self, plane: Plane) -> dict[str, Any]:
+        legend = {
+            "low": self.density_map.low,
+            "high": self.density_map.high,
+            "unit": plane.ground.area_unit,
+            "colours": {theme: [*ramp] for theme, ramp in RAMPS.items()},
+        }
+        return {**plane.to_json(), "legend": legend, "most_zoom": MAX_ZOOM}
+
     def warm_up(self) -> None:
-        """Make the tables that answers are made with: a server is asked often."""
+        """Build the tables for fast answers before the first request: counting many boxes at once does so."""
         domain = self.release.domain
-        enough = self.release.estimates.tree.size // 64 + 1
+        enough = self.release.estimates.tree.size // NODES_PER_BOX + 1
         boxes = np.repeat([[*domain.lo, *domain.hi]], enough, axis=0)
         _ = self.release.count(boxes).high
         _ = self.info
 
 
-def answered(answers: Answers) -> dict[str, list[float]]:
+def answer_columns(answers: Answers) -> dict[str, list[float]]:
+    """Return the columns of answers as lists."""
     return {name: getattr(answers, name).tolist() for name in ("estimate", "stderr", "low", "high")}

@@ -1,4 +1,4 @@
-"""Zones to click on, with what is counted in each."""
+"""Zones that can be clicked on the map, each with its count."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from veilmap.answers.zones import reprojected
 from veilmap.errors import need
 from veilmap.releases.release import Release
 
-LONGEST_NAME = 200
-FINE = 1e-5  # of the domain: borders are drawn no finer, and counted as they are
+MAX_NAME_CHARACTERS = 200
+DRAWING_TOLERANCE = 1e-5  # fraction of the domain's width; borders are simplified for drawing, not for counting
 
 
 @dataclass(frozen=True, eq=False)
 class Zones:
-    """The zones of a file: their shapes, and all of them as GeoJSON in the release's coordinates, to be drawn."""
+    """The shapes of zones to count in, and the same zones as GeoJSON to draw, in the release's coordinates."""
 
     shapes: Any
     collection: dict[str, Any]
 
 
 def zones_of(release: Release, path: str | Path, layer: str | None = None, make_valid: bool = False) -> Zones:
-    """Read zones, put them in the release's plane, and count."""
+    """Read zones from a file, reproject them to the release's coordinates, and count in them."""
     shapely = need("shapely", "geo", "Zones")
     frame = read_zones(path, layer, make_valid)
-    places = frame.geometry
-    if places.crs is not None:
-        places = reprojected(places, release.domain)
-    shapes = places.to_numpy().copy()
+    geometry = frame.geometry
+    if geometry.crs is not None:
+        geometry = reprojected(geometry, release.domain)
+    shapes = geometry.to_numpy().copy()
     shapes[shapely.is_missing(shapes)] = shapely.Polygon()
     answers = release.count(shapes)
     columns = (answers.estimate, answers.stderr, answers.low, answers.high)
-    step = float((release.domain.hi - release.domain.lo).max()) * FINE
-    digits = math.ceil(-math.log10(step)) + 1
-    drawn = shapely.transform(shapely.simplify(shapes, step), lambda places: places.round(digits))
+    tolerance = float((release.domain.hi - release.domain.lo).max()) * DRAWING_TOLERANCE
+    digits = math.ceil(-math.log10(tolerance)) + 1
+    drawn = shapely.transform(shapely.simplify(shapes, tolerance), lambda corners: corners.round(digits))
     rows = zip(_names(frame), shapely.to_geojson(drawn), *(c.tolist() for c in columns), strict=True)
     features = [
         {
@@ -53,10 +53,10 @@ def zones_of(release: Release, path: str | Path, layer: str | None = None, make_
 
 
 def _names(frame: Any) -> list[str]:
-    """What zones are called: the column ``name``, or the first of texts, or their number."""
+    """Return the names of zones: from the column ``name``, else the first column of text, else their numbers."""
     columns = [column for column in frame.columns if column != frame.geometry.name]
     texts = [c for c in columns if frame[c].map(lambda value: isinstance(value, str)).any()]
-    found = next((c for c in texts if str(c).lower() == "name"), texts[0] if texts else None)
-    values = range(1, len(frame) + 1) if found is None else frame[found]
-    named = (value if isinstance(value, str) else f"Zone {k + 1}" for k, value in enumerate(values))
-    return ["".join(c if c.isprintable() else " " for c in name)[:LONGEST_NAME] for name in named]
+    column = next((c for c in texts if str(c).lower() == "name"), texts[0] if texts else None)
+    values = range(1, len(frame) + 1) if column is None else frame[column]
+    names = (value if isinstance(value, str) else f"Zone {k + 1}" for k, value in enumerate(values))
+    return ["".join(c if c.isprintable() else " " for c in name)[:MAX_NAME_CHARACTERS] for name in names]

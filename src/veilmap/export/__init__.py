@@ -1,4 +1,4 @@
-"""A release in the formats of other programs: GeoPackage, FlatGeobuf, GeoJSON, GeoTIFF, CSV; its cells or hexagons."""
+"""Exports of a release to GeoPackage, FlatGeobuf, GeoJSON, GeoTIFF and CSV, as leaves, hexagons or pixels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from veilmap.errors import BadInput
-from veilmap.export.leaves import Cells, cells_of
+from veilmap.export.leaves import ExportTable, leaf_rows
 from veilmap.export.raster import VALUES, write_raster
 from veilmap.export.vector import DRIVERS, write_csv, write_vector
 from veilmap.files.atomic_writes import staged_file
 from veilmap.releases.release import Release
 
-RASTERS = (".tif", ".tiff")
-KINDS = (*DRIVERS, *RASTERS, ".csv")
+RASTER_SUFFIXES = (".tif", ".tiff")
+SUFFIXES = (*DRIVERS, *RASTER_SUFFIXES, ".csv")
 
 
 def export(
@@ -27,19 +27,19 @@ def export(
     h3: int | None = None,
     confidence: float = 0.95,
     overwrite: bool = True,
-    progress: Callable[[float], None] = lambda part: None,
+    progress: Callable[[float], None] = lambda fraction: None,
 ) -> None:
     """Write a release for other programs: see ``Release.export``."""
-    kind = must_fit(release, path, value, pixels, resolution, h3)
-    with staged_file(path, overwrite) as place:
-        if kind in RASTERS:
-            write_raster(release, place, value or "density", pixels, resolution, progress)
+    suffix = must_fit(release, path, value, pixels, resolution, h3)
+    with staged_file(path, overwrite) as staged:
+        if suffix in RASTER_SUFFIXES:
+            write_raster(release, staged, value or "density", pixels, resolution, progress)
             return
-        cells = cells_of(release, confidence) if h3 is None else _hexagons(release, h3, confidence)
-        if kind == ".csv":
-            write_csv(release, cells, place, progress)
+        table = leaf_rows(release, confidence) if h3 is None else _hexagons(release, h3, confidence)
+        if suffix == ".csv":
+            write_csv(release, table, staged, progress)
         else:
-            write_vector(release, cells, place, progress)
+            write_vector(release, table, staged, progress)
 
 
 def must_fit(
@@ -50,26 +50,29 @@ def must_fit(
     resolution: float | None,
     h3: int | None,
 ) -> str:
-    """The ending of the file, if all that is asked for can be."""
-    kind, axes = Path(path).suffix.lower(), release.domain.dimensions
-    if kind not in KINDS:
-        raise BadInput(f"The ending of an export is one of {', '.join(KINDS)}, got {str(path)!r}.")
-    if axes != 2 and kind != ".csv":
-        raise BadInput(f"A {kind} file needs two axes, and this release has {axes}: export .csv instead.")
-    if kind not in RASTERS and not value is pixels is resolution is None:
+    """Check that the options fit the file format and the release; return the suffix of the file name."""
+    suffix, axes = Path(path).suffix.lower(), release.domain.dimensions
+    if suffix not in SUFFIXES:
+        raise BadInput(f"The name of an export must end in one of {', '.join(SUFFIXES)}, got {str(path)!r}.")
+    if axes != 2 and suffix != ".csv":
+        raise BadInput(f"A {suffix} file needs a release with two axes; this one has {axes}. Export to .csv instead.")
+    if suffix not in RASTER_SUFFIXES and not value is pixels is resolution is None:
         raise BadInput(
-            f"A value, pixels and a resolution are of a raster, and {kind} is none: export .tif, or leave them out."
+            f"value, pixels and resolution apply to rasters only, and {suffix} is not a raster format. "
+            "Export to .tif, or leave them out."
         )
-    if kind in RASTERS and h3 is not None:
-        raise BadInput(f"Hexagons are polygons, and {kind} has pixels: export .gpkg, .fgb, .geojson or .csv.")
+    if suffix in RASTER_SUFFIXES and h3 is not None:
+        raise BadInput(
+            f"Hexagons are polygons, and {suffix} holds pixels. Export them to .gpkg, .fgb, .geojson or .csv."
+        )
     if value is not None and value not in VALUES:
-        raise BadInput(f"A raster shows {', '.join(VALUES[:-1])} or {VALUES[-1]}, got {value!r}.")
+        raise BadInput(f"The value of a raster must be {', '.join(VALUES[:-1])} or {VALUES[-1]}, got {value!r}.")
     if pixels is not None and resolution is not None:
-        raise BadInput("Pixels and a resolution say the same: give one of them.")
-    return kind
+        raise BadInput("pixels and resolution both set the size of a pixel. Give one of them.")
+    return suffix
 
 
-def _hexagons(release: Release, resolution: int, confidence: float) -> Cells:
-    from veilmap.export.hexagons import hexagons_of
+def _hexagons(release: Release, resolution: int, confidence: float) -> ExportTable:
+    from veilmap.export.hexagons import hexagon_rows
 
-    return hexagons_of(release, resolution, confidence)
+    return hexagon_rows(release, resolution, confidence)

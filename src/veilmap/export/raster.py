@@ -1,4 +1,4 @@
-"""A cloud-optimised GeoTIFF."""
+"""A writer of cloud-optimised GeoTIFF."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from veilmap.releases.release import Release
 from veilmap.trees import RegularTree
 
 VALUES = "density", "count", "stderr"
-USUAL_PIXELS, MOST_PIXELS = 1024, 8192  # along the longer side
-A_STRIP = 1 << 18  # pixels that are asked together
+DEFAULT_PIXELS = 1024  # along the longer side
+MAX_PIXELS = 8192  # along the longer side
+PIXELS_PER_STRIP = 1 << 18  # counted together, to bound the memory that is needed
 
 
 def write_raster(
@@ -27,12 +28,12 @@ def write_raster(
     resolution: float | None,
     progress: Callable[[float], None],
 ) -> None:
-    """One band, north up. Pixels meet and cover the domain, so that counts add up to those of the release."""
+    """Write one band, north up. Pixels tile the domain, so their counts add up to the total of the release."""
     rasterio = need("rasterio", "raster", "Writing a GeoTIFF")
     from rasterio.transform import Affine
 
     domain = release.domain
-    edges, (wide, high) = _edges(release, pixels, resolution)
+    edges, (pixel_width, pixel_height) = _edges(release, pixels, resolution)
     profile = {
         "driver": "COG",
         "width": len(edges[0]) - 1,
@@ -41,7 +42,7 @@ def write_raster(
         "dtype": "float64" if value == "count" else "float32",
         "nodata": math.nan,
         "crs": Ground(domain).crs_name,
-        "transform": Affine(wide, 0, domain.axes[0].lo, 0, -high, domain.axes[1].hi),
+        "transform": Affine(pixel_width, 0, domain.axes[0].lo, 0, -pixel_height, domain.axes[1].hi),
         "compress": "DEFLATE",
         "predictor": "YES",
         "overview_resampling": "AVERAGE",
@@ -60,21 +61,24 @@ def write_raster(
 def _edges(
     release: Release, pixels: int | tuple[int, int] | None, resolution: float | None
 ) -> tuple[tuple[Floats, Floats], tuple[float, float]]:
-    """Of columns from the west, and of rows from the north; and how wide and high pixels are."""
+    """Return the edges of columns from the west and of rows from the north, and the width and height of a pixel."""
     domain, tree = release.domain, release.estimates.tree
     width = (domain.hi - domain.lo).tolist()
     if resolution is not None:
         if not (math.isfinite(resolution) and resolution > 0):
-            raise BadInput(f"A resolution is the side of a pixel in units of the axes, above 0; got {resolution!r}.")
-        # a pixel that is a hair's breadth of the domain is rounding
+            raise BadInput(
+                f"A resolution is the side of a pixel in units of the axes and must be above 0, got {resolution!r}."
+            )
+        # The tolerance keeps a rounding error from adding a column or row that is almost empty.
         shape = [max(1, math.ceil(min(side / resolution, 1e9) - 1e-9)) for side in width]
         size = [resolution, resolution]
     else:
         shape = _shape(tree.grid(tree.height) if isinstance(tree, RegularTree) else None, width, pixels)
         size = [side / n for side, n in zip(width, shape, strict=True)]
-    if max(shape) > MOST_PIXELS:
+    if max(shape) > MAX_PIXELS:
         raise BadInput(
-            f"A raster has {MOST_PIXELS:,} pixels a side at most, this would have {max(shape):,}: choose fewer."
+            f"A raster may have at most {MAX_PIXELS:,} pixels per side; this one would have {max(shape):,}. "
+            "Choose fewer pixels or a coarser resolution."
         )
     (x, y), (columns, rows) = domain.axes, shape
     east = np.minimum(x.lo + size[0] * np.arange(columns + 1), x.hi)
@@ -84,30 +88,32 @@ def _edges(
 
 
 def _shape(grid: tuple[int, ...] | None, width: list[float], pixels: int | tuple[int, int] | None) -> list[int]:
-    """Columns and rows: as asked for; or those of the leaves, if these are a grid of not too many."""
+    """Return the numbers of columns and rows: as requested, or those of the leaves if they form a small enough grid."""
     if isinstance(pixels, tuple):
         shape = list(pixels)
-    elif pixels is not None or grid is None or max(grid) > USUAL_PIXELS or min(grid) < 2:
-        most = USUAL_PIXELS if pixels is None else pixels
-        shape = [max(1, round(most * side / max(width))) if most > 0 else 0 for side in width]
+    elif pixels is not None or grid is None or max(grid) > DEFAULT_PIXELS or min(grid) < 2:
+        longer = DEFAULT_PIXELS if pixels is None else pixels
+        shape = [max(1, round(longer * side / max(width))) if longer > 0 else 0 for side in width]
     else:
         shape = list(grid)
     if len(shape) != 2 or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise BadInput(f"Pixels are one number, of the longer side, or two, of columns and rows; got {pixels!r}.")
+        raise BadInput(
+            f"pixels must be one whole number for the longer side, or two for columns and rows, got {pixels!r}."
+        )
     return shape
 
 
 def _strips(release: Release, edges: tuple[Floats, Floats], value: str) -> Iterator[tuple[int, Floats]]:
-    """Rows of pixels from the north, some at a time, and which is the first."""
+    """Yield strips of pixel rows from the north, each with the index of its first row."""
     (east, south), ground = edges, Ground(release.domain)
     columns = len(east) - 1
-    some = max(1, A_STRIP // columns)
-    for top in range(0, len(south) - 1, some):
-        y = south[top : top + some + 1]
+    rows_per_strip = max(1, PIXELS_PER_STRIP // columns)
+    for top in range(0, len(south) - 1, rows_per_strip):
+        y = south[top : top + rows_per_strip + 1]
         lo = np.stack([a.ravel() for a in np.meshgrid(east[:-1], y[1:])], axis=1)
         hi = np.stack([a.ravel() for a in np.meshgrid(east[1:], y[:-1])], axis=1)
         answers = release.count(np.hstack([lo, hi]))
-        found = answers.stderr if value == "stderr" else answers.estimate
+        values = answers.stderr if value == "stderr" else answers.estimate
         if value == "density":
-            found = found / ground.areas(lo, hi)
-        yield top, found.reshape(len(y) - 1, columns)
+            values = values / ground.areas(lo, hi)
+        yield top, values.reshape(len(y) - 1, columns)

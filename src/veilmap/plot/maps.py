@@ -11,44 +11,45 @@ from veilmap.arrays import Floats
 from veilmap.geography.crs import Ground
 from veilmap.plot.base_map import draw_base
 from veilmap.plot.density import density_image
-from veilmap.plot.theme import Theme, short
+from veilmap.plot.theme import BLANK_NOTE, Theme, short
 from veilmap.releases.release import Release
 
-LEAST_SIDE = 2.6  # inches, with words around the map
-LEAST_SEEN = 8  # pixels: the borders of smaller cells are not drawn
-MOST_UNLIKE = 6  # times as wide as high: axes of unknown units are drawn as they fit, if equal units would be worse
+MIN_FIGURE_INCHES = 2.6  # per side, so that the text around the map fits
+MIN_OUTLINED_PIXELS = 8  # the borders of smaller boxes are not drawn
+MAX_ASPECT_RATIO = 6  # with equal units on both axes; beyond it, axes of unknown units are scaled to fit
+COLOUR_QUANTILES = (0.02, 0.999)  # of the pixels, between which the colours range
 
 
 def aspect(ground: Ground) -> float | None:
-    """How long a unit of the second axis is drawn, in units of the first; None if as it fits."""
+    """Return the drawn length of a unit of the second axis over that of the first; None if both are scaled to fit."""
     x, y = ground.domain.axes
     if ground.lon_lat:
         return 1 / max(math.cos(math.radians((y.lo + y.hi) / 2)), 0.2)
     ratio = (y.hi - y.lo) / (x.hi - x.lo)
-    return 1.0 if ground.unit or 1 / MOST_UNLIKE <= ratio <= MOST_UNLIKE else None
+    return 1.0 if ground.unit or 1 / MAX_ASPECT_RATIO <= ratio <= MAX_ASPECT_RATIO else None
 
 
 def shape(ground: Ground) -> float:
-    """How high a map is drawn, in its widths."""
+    """Return the height of the drawn map over its width."""
     x, y = ground.domain.axes
     return (aspect(ground) or 0) * (y.hi - y.lo) / (x.hi - x.lo) or 0.7
 
 
 def lay_out(figure: Any, ground: Ground, theme: Theme) -> tuple[Any, str]:
-    """Axes with a base map, a graticule and a scale; and a note for the small print."""
+    """Draw a base map, a graticule and a scale bar; return the axes and a note for the small print."""
     x, y = ground.domain.axes
     axes = figure.subplots()
-    known = draw_base(axes, ground, theme)
+    has_lines = draw_base(axes, ground, theme)
     axes.set(xlim=(x.lo, x.hi), ylim=(y.lo, y.hi), aspect=aspect(ground) or "auto")
     _label(axes, ground)
     axes.grid(color=theme.faint, alpha=0.25, linewidth=0.4, zorder=2)
     axes.set_axisbelow(False)
     _scale_bar(axes, ground, theme)
-    return axes, "No colour: cannot be told from empty." + (" Base map: Natural Earth, US Census Bureau." * known)
+    return axes, BLANK_NOTE + (" Base map: Natural Earth, US Census Bureau." * has_lines)
 
 
 def paint(axes: Any, release: Release, uncertainty: bool, cells: bool, theme: Theme, trim: bool) -> None:
-    """The colours, and a bar that says what they mean. The figure may lose what the map does not fill of it."""
+    """Draw the density and its colour bar; with ``trim``, cut off the part of the figure that the map does not fill."""
     from matplotlib.colors import LogNorm
 
     ground, figure = Ground(release.domain), axes.figure
@@ -65,34 +66,35 @@ def paint(axes: Any, release: Release, uncertainty: bool, cells: bool, theme: Th
     )
     bar = figure.colorbar(drawn, cax=axes.inset_axes((1.02, 0, 0.022, 1)), extend="both", extendfrac=0.025)
     bar.outline.set_visible(False)
-    _mark(bar, uncertainty, ground.area_unit, 1)
-    _fit(figure, axes)  # now the room for the image is known
+    _label_bar(bar, uncertainty, ground.area_unit, 1)
+    _fit(figure, axes)  # only now is the size of the image known
     if trim:
         _trim(figure, axes)
     room = drawn.get_window_extent()
-    # of a finer image, some pixels would not be drawn
+    # matplotlib would drop pixels of a finer image
     picture = density_image(release, room.height, room.width, ground)
     image = picture.error if uncertainty else picture.density
-    times = 1 if uncertainty or ground.unit is None else _readable(*limits(image))
+    times = 1 if uncertainty or ground.unit is None else _area_factor(*limits(image))
     drawn.set_data(image * times)
     drawn.set_clim(*limits(image * times))
-    _mark(bar, uncertainty, ground.area_unit, times)
+    _label_bar(bar, uncertainty, ground.area_unit, times)
     if np.isnan(image).all():
         bar.ax.set_visible(False)
-        axes.text(0.5, 0.5, "Nothing can be told from empty.", transform=axes.transAxes, ha="center", zorder=6)
+        nothing = "The noise hides whether there are any points."
+        axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center", zorder=6)
     if cells:
         _outline(axes, release, room.width, room.height, theme)
 
 
 def limits(image: Floats) -> tuple[float, float]:
-    """Of the colours."""
+    """Return the values at the ends of the colour bar."""
     finite = image[np.isfinite(image) & (image > 0)]
-    low, high = np.quantile(finite, [0.02, 0.999]).tolist() if len(finite) else (1.0, 10.0)
+    low, high = np.quantile(finite, COLOUR_QUANTILES).tolist() if len(finite) else (1.0, 10.0)
     return low, max(high, low * 10)
 
 
-def _readable(low: float, high: float) -> int:
-    """Of how many units of area densities are given, so that they are not all far below 1."""
+def _area_factor(low: float, high: float) -> int:
+    """Return the number of area units per which densities are given, so that they are not all far below 1."""
     middle = math.sqrt(low) * math.sqrt(high)
     return next((times for times in (1, 100, 10_000) if middle * times >= 0.3), 1_000_000)
 
@@ -103,24 +105,25 @@ def _fit(figure: Any, axes: Any) -> None:
 
 
 def _trim(figure: Any, axes: Any) -> None:
+    """Cut off the part of the figure that the map does not fill."""
     wide, high = figure.get_size_inches()
     room, used = axes.get_position(original=True), axes.get_position()
     fitting = wide * (1 - room.width + used.width), high * (1 - room.height + used.height)
-    figure.set_size_inches(*np.maximum(fitting, LEAST_SIDE))
+    figure.set_size_inches(*np.maximum(fitting, MIN_FIGURE_INCHES))
     _fit(figure, axes)
 
 
-def _mark(bar: Any, uncertainty: bool, area_unit: str, times: int) -> None:
-    """Round numbers beside the colours, and what they are."""
+def _label_bar(bar: Any, uncertainty: bool, area_unit: str, times: int) -> None:
+    """Put round numbers beside the colours, and say what they are."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     decades = math.log10(bar.norm.vmax / bar.norm.vmin)
-    shown = _percent if uncertainty else _number
+    formatted = _percent if uncertainty else _number
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)))
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatted(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    of = f"{times:,} {area_unit}" if times > 1 else area_unit
-    bar.set_label("standard error, part of the estimate" if uncertainty else f"estimated rows per {short(of)}")
+    area = f"{times:,} {area_unit}" if times > 1 else area_unit
+    bar.set_label("standard error, relative to the estimate" if uncertainty else f"estimated rows per {short(area)}")
 
 
 def _number(value: float) -> str:
@@ -132,7 +135,7 @@ def _percent(value: float) -> str:
 
 
 def _label(axes: Any, ground: Ground) -> None:
-    """Degrees with their letters; other axes by name, and by unit if it is known."""
+    """Label degrees with compass letters, and other axes with their name and unit."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     x, y = ground.domain.axes
@@ -149,6 +152,7 @@ def _label(axes: Any, ground: Ground) -> None:
 
 
 def degrees(value: float, letters: str) -> str:
+    """Return degrees with the letter of their direction, such as 40° N."""
     value = float((value + 180) % 360 - 180 if abs(value) > 180 else value)
     letter = "" if value in (0.0, -180.0, 180.0) else f" {letters[value < 0]}"
     return f"{abs(round(value, 5)):g}°{letter}"
@@ -157,19 +161,19 @@ def degrees(value: float, letters: str) -> str:
 def _scale_bar(axes: Any, ground: Ground, theme: Theme) -> None:
     from matplotlib.patheffects import withStroke
 
-    a_unit = ground.length()
-    if a_unit is None:
+    km_per_unit = ground.length()
+    if km_per_unit is None:
         return
     x, y = ground.domain.axes
     wide, high = x.hi - x.lo, y.hi - y.lo
-    most = 0.22 * wide * a_unit
-    power = 10 ** math.floor(math.log10(most))
-    length = max(step for step in (1, 2, 5) if step * power <= most) * power
+    longest = 0.22 * wide * km_per_unit
+    power = 10 ** math.floor(math.log10(longest))
+    length = max(step for step in (1, 2, 5) if step * power <= longest) * power
     name = f"{length:,g} km" if length >= 1 else f"{1000 * length:,.3g} m"
     low, top = (math.cos(math.radians(end)) for end in (y.lo, y.hi)) if ground.lon_lat else (1.0, 1.0)
     if ground.lon_lat and (abs(low / top - 1) > 0.05 if top > 0 else True):
         name += f" at {degrees(round((y.lo + y.hi) / 2, 1), 'NS')}"
-    ends = x.lo + 0.03 * wide, x.lo + 0.03 * wide + length / a_unit
+    ends = x.lo + 0.03 * wide, x.lo + 0.03 * wide + length / km_per_unit
     halo = [withStroke(linewidth=3.5, foreground=theme.paper, alpha=0.8)]
     axes.plot(ends, [y.lo + 0.04 * high] * 2, color=theme.ink, lw=2, zorder=5, path_effects=halo, solid_capstyle="butt")
     place = {"xy": (ends[0], y.lo + 0.04 * high), "xytext": (0, 4), "textcoords": "offset points"}
@@ -177,13 +181,13 @@ def _scale_bar(axes: Any, ground: Ground, theme: Theme) -> None:
 
 
 def _outline(axes: Any, release: Release, wide: float, high: float, theme: Theme) -> None:
-    """The borders of all nodes that can be seen: those of leaves are among them."""
+    """Draw the borders of all nodes that are large enough, among them those of leaves."""
     from matplotlib.collections import PolyCollection
 
     tree, domain = release.estimates.tree, release.domain
     pixels = (tree.hi - tree.lo) / domain.side * [wide, high]
-    seen = np.flatnonzero(np.all(pixels > 0, axis=1) & np.any(pixels >= LEAST_SEEN, axis=1))
-    (x0, x1), (y0, y1) = ((domain.edges(tree.lo[seen, a], a), domain.edges(tree.hi[seen, a], a)) for a in (0, 1))
+    nodes = np.flatnonzero(np.all(pixels > 0, axis=1) & np.any(pixels >= MIN_OUTLINED_PIXELS, axis=1))
+    (x0, x1), (y0, y1) = ((domain.edges(tree.lo[nodes, a], a), domain.edges(tree.hi[nodes, a], a)) for a in (0, 1))
     corners = np.stack([[x0, y0], [x1, y0], [x1, y1], [x0, y1]]).transpose(2, 0, 1)
     drawn = PolyCollection(list(corners), facecolors="none", edgecolors=theme.faint, linewidths=0.25, zorder=2.5)
     drawn.set_rasterized(True)

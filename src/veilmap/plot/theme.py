@@ -1,4 +1,4 @@
-"""How pictures look."""
+"""Colours of pictures."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours: dark is more on light paper, and bright is more on dark."""
+    """The colours of a theme: higher densities are darker on a light background, and brighter on a dark one."""
 
     paper: str
     ink: str
-    faint: str  # of graticules and small print
+    faint: str  # graticule and small print
     sea: str
     land: str
-    density: str  # colour maps of matplotlib, even to the eye
-    error: str
-    line: str  # of steps and bands
-    palest: float  # where colour maps begin: paler colours would look like paper
+    density: str  # a perceptually uniform colour map of matplotlib
+    error: str  # another one
+    line: str  # steps and bands
+    palest: float  # fraction of the colour map to skip: paler colours would look like the background
 
     def colours(self, uncertainty: bool) -> Any:
+        """Return the colour map of densities or of errors."""
         import numpy as np
         from matplotlib import colormaps
         from matplotlib.colors import ListedColormap
@@ -29,15 +30,16 @@ class Theme:
         return ListedColormap(chosen(np.linspace(self.palest, 1, 256)))
 
 
-LONGEST = 60  # characters of a name
+MAX_NAME_CHARACTERS = 60
+BLANK_NOTE = "Areas left blank may be empty or hold a few points: the noise hides which."
 
 
-def short(text: str, most: int = LONGEST) -> str:
-    """Names of axes are anyone's."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def short(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
+    """Return a text cut to a number of characters: the names of axes can have any length."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
-WARNING = "#b3261e"
+WARNING_COLOUR = "#b3261e"
 THEMES = {
     "light": Theme("#ffffff", "#222222", "#6b6b6b", "#e6ebee", "#f6f5f0", "YlGnBu", "YlOrBr", "#225ea8", 0.14),
     "dark": Theme("#16181c", "#e6e6e6", "#a0a4a8", "#1d2127", "#2a2e34", "viridis", "magma", "#5ec8c0", 0.08),

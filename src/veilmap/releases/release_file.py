@@ -31,7 +31,7 @@ from veilmap.estimate.least_squares import standard_errors
 from veilmap.estimate.node_estimates import Borders, NodeEstimates
 from veilmap.files.atomic_writes import write_atomically
 from veilmap.files.parquet_limits import must_be_within_limits
-from veilmap.geography.crs import LON_LAT, projjson
+from veilmap.geography.crs import LON_LAT_CRS, projjson
 from veilmap.kernels.box_walks import MAX_TREE_LEVELS
 from veilmap.method.method import Noise
 from veilmap.releases.cost_check import count_prices, must_be_worth
@@ -192,7 +192,7 @@ def geoparquet(domain: Domain) -> dict[str, Any]:
     }
     if domain.crs is None:
         geometry["crs"] = None
-    elif domain.crs not in LON_LAT:
+    elif domain.crs not in LON_LAT_CRS:
         geometry["crs"] = projjson(domain.crs)
     return {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geometry}}
 

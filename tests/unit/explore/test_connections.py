@@ -21,7 +21,7 @@ pytest.importorskip("uvicorn", reason="there is no uvicorn: pip install 'veilmap
 from tests.unit.explore.test_explore import FILES, Server, released, serving
 from veilmap.explore import server as serve
 from veilmap.explore.connections import Limits
-from veilmap.explore.session import Explored
+from veilmap.explore.session import Session
 
 HALF_HEADER = b"GET /api/info HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 HALF_BODY = b'POST /api/count HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{"boxes": '
@@ -86,7 +86,7 @@ def second_address() -> str:
 
 @HALVES
 def test_the_command_answers_while_300_clients_have_sent_half_of_a_request(half, tmp_path):
-    if not (serve.STATIC / "index.html").exists():
+    if not (serve.STATIC_FOLDER / "index.html").exists():
         pytest.skip("the page is not built: make web")
     released().save(tmp_path / "homes.parquet")
     command = [sys.executable, "-c", "from veilmap.cli import main; main()", "explore", str(tmp_path / "homes.parquet")]
@@ -109,8 +109,8 @@ def test_the_command_answers_while_300_clients_have_sent_half_of_a_request(half,
 
 def test_connections_that_are_accepted_at_once_do_not_close_each_other():
     limits = Limits()
-    assert serve.BACKLOG < limits.connections_per_client < limits.connections
-    assert limits.connections + serve.BACKLOG < serve.MOST_REQUESTS
+    assert serve.MAX_QUEUED_CONNECTIONS < limits.connections_per_client < limits.connections
+    assert limits.connections + serve.MAX_QUEUED_CONNECTIONS < serve.MAX_RUNNING_REQUESTS
 
 
 @HALVES
@@ -170,7 +170,7 @@ def test_a_request_at_work_is_never_closed_for_another(monkeypatch):
         assert end.wait(PATIENCE)
         return b"tile"
 
-    monkeypatch.setattr(Explored, "tile", slow)
+    monkeypatch.setattr(Session, "tile", slow)
     tile = b"GET /tiles/0/0/0.png HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     limits = Limits(PATIENCE, PATIENCE, connections_per_client=2)
     with serving(released(), limits=limits) as server, holding(server.port, 2, tile) as links:
@@ -179,7 +179,7 @@ def test_a_request_at_work_is_never_closed_for_another(monkeypatch):
         with holding(server.port, 1, b"") as (refused,):
             status, body = reply_of(refused)
             assert status == 503
-            assert json.loads(body)["error"] == "All connections are busy. Ask again soon."
+            assert json.loads(body)["error"] == "All connections are busy. Try again soon."
         end.set()
         for link in links:
             assert reply_of(link) == (200, b"tile")

@@ -39,12 +39,12 @@ from veilmap.explore import server as serve  # noqa: E402
 from veilmap.explore.app import make_app  # noqa: E402
 from veilmap.explore.base_map import base_map  # noqa: E402
 from veilmap.explore.connections import Limits, OpenConnections  # noqa: E402
-from veilmap.explore.leaf_features import cells_of  # noqa: E402
+from veilmap.explore.leaf_features import leaf_features  # noqa: E402
 from veilmap.explore.projection import plane_of  # noqa: E402
 from veilmap.explore.responses import as_json  # noqa: E402
 from veilmap.explore.security import Guard  # noqa: E402
-from veilmap.explore.session import Explored  # noqa: E402
-from veilmap.explore.tiles import PIXELS, RAMPS, palette, shown  # noqa: E402
+from veilmap.explore.session import Session  # noqa: E402
+from veilmap.explore.tiles import RAMPS, TILE_PIXELS, density_map, palette  # noqa: E402
 from veilmap.explore.zones import zones_of  # noqa: E402
 
 RNG = np.random.default_rng(9)
@@ -99,7 +99,7 @@ class Server:
 def serving(
     release: vm.Release, files: Mapping[str, bytes] = FILES, limits: Limits | None = None, **more: object
 ) -> Iterator[Server]:
-    app = make_app(Explored(release, "homes.parquet", "0.1", "s", **more), files)  # type: ignore[arg-type]
+    app = make_app(Session(release, "homes.parquet", "0.1", "s", **more), files)  # type: ignore[arg-type]
     config = serve.server_config(app, limits)
     server = uvicorn.Server(config)
     with serve.listening("127.0.0.1", None) as at:
@@ -277,29 +277,29 @@ def test_tiles_show_points_where_they_are(server):
     u, v = (lon + 180) / 360, 0.5 - np.arcsinh(np.tan(np.radians(lat))) / (2 * np.pi)
     x, y = int(u * 2**zoom), int(v * 2**zoom)
     seen = pixels(server.ask(f"/tiles/{zoom}/{x}/{y}.png").body)
-    column, row = int((u * 2**zoom - x) * PIXELS), int((v * 2**zoom - y) * PIXELS)
-    assert seen.shape == (PIXELS, PIXELS)
+    column, row = int((u * 2**zoom - x) * TILE_PIXELS), int((v * 2**zoom - y) * TILE_PIXELS)
+    assert seen.shape == (TILE_PIXELS, TILE_PIXELS)
     assert seen[row, column] > 0
     assert not pixels(server.ask("/tiles/6/40/40.png").body).any()  # Africa
 
 
 def test_zooming_in_shows_finer_cells(server):
     """A tile has cells that its parent's pixels cannot tell apart."""
-    drawn = shown(server.release, plane_of(WEST))
+    drawn = density_map(server.release, plane_of(WEST))
     narrow = np.argmin(drawn.hi[:, 0] - drawn.lo[:, 0])
     zoom = 12
     x, y = ((drawn.lo[narrow] + drawn.hi[narrow]) / 2 * 2**zoom).astype(int)
     fine, coarse = pixels(drawn.tile(zoom, x, y, "light")), pixels(drawn.tile(zoom - 6, x >> 6, y >> 6, "light"))
     inner = coarse[(y % 64) * 8 : (y % 64) * 8 + 8, (x % 64) * 8 : (x % 64) * 8 + 8]
     assert len(np.unique(fine)) >= len(np.unique(inner))
-    assert (drawn.hi[narrow] - drawn.lo[narrow])[0] * 2**zoom * PIXELS > 1
+    assert (drawn.hi[narrow] - drawn.lo[narrow])[0] * 2**zoom * TILE_PIXELS > 1
 
 
 def test_what_is_shown_holds_about_what_there_is():
     """Densities times areas add up to the estimates of the cells that are shown, on a globe too."""
     release = released(method="quad-opt", height=6)
     plane = plane_of(WEST)
-    drawn = shown(release, plane)
+    drawn = density_map(release, plane)
     x = drawn.lo[:, 0] * 360 - 180, drawn.hi[:, 0] * 360 - 180
     y = [np.degrees(np.arctan(np.sinh(np.pi * (1 - 2 * v)))) for v in (drawn.hi[:, 1], drawn.lo[:, 1])]
     held = (drawn.density * plane.ground.areas(np.stack([x[0], y[0]], axis=1), np.stack([x[1], y[1]], axis=1))).sum()
@@ -309,14 +309,14 @@ def test_what_is_shown_holds_about_what_there_is():
 @pytest.mark.parametrize("method", ["best", "hilbert-r", "kd-hybrid", "quad-baseline"])
 @pytest.mark.parametrize("theme", RAMPS)
 def test_every_kind_of_release_has_tiles(method, theme):
-    drawn = shown(released(method=method), plane_of(WEST))
+    drawn = density_map(released(method=method), plane_of(WEST))
     assert drawn.low < drawn.high
     assert pixels(drawn.tile(0, 0, 0, theme)).any()
     assert len(palette(RAMPS[theme])) == 255
 
 
 def test_a_release_of_nothing_has_empty_tiles():
-    drawn = shown(released(points=np.empty((0, 2))), plane_of(WEST))
+    drawn = density_map(released(points=np.empty((0, 2))), plane_of(WEST))
     assert not pixels(drawn.tile(0, 0, 0, "dark")).any()
 
 
@@ -360,7 +360,7 @@ def test_another_plane_is_drawn_as_it_is_with_the_base_map_in_it():
     assert np.mean((coast > [-7e5, 4e6]) & (coast < [1.7e6, 7e6])) > 0.8
     points = np.random.default_rng(1).normal([5e5, 5.5e6], 2e4, (5000, 2))
     with serving(released(domain, points)) as running:
-        assert pixels(running.ask("/tiles/0/0/0.png").body)[PIXELS // 2 - 8 : PIXELS // 2 + 8].any()
+        assert pixels(running.ask("/tiles/0/0/0.png").body)[TILE_PIXELS // 2 - 8 : TILE_PIXELS // 2 + 8].any()
         ring = running.ask("/ogc/collections/cells/items?limit=1").json["features"][0]["geometry"]["coordinates"][0]
         assert all(-3 < lon < 9 and 44 < lat < 56 for lon, lat in ring)
 
@@ -368,8 +368,8 @@ def test_another_plane_is_drawn_as_it_is_with_the_base_map_in_it():
 def test_a_plane_that_nobody_knows_has_no_base_map_and_no_cells_for_programs():
     domain = vm.Domain({"x": (0, 4), "y": (-1, 1)})
     assert json.loads(base_map(plane_of(domain)))["features"] == []
-    with pytest.raises(BadInput, match="nobody knows where"):
-        cells_of(released(domain, RNG.random((100, 2))), plane_of(domain))
+    with pytest.raises(BadInput, match="it is not known where on the globe these axes lie"):
+        leaf_features(released(domain, RNG.random((100, 2))), plane_of(domain))
 
 
 def test_one_axis_has_no_map_but_histograms():
@@ -418,7 +418,7 @@ def test_cells_have_the_intervals_that_an_export_has(noise, tmp_path):
     release = released(method="quad-opt", height=4, **noise)
     release.export(tmp_path / "cells.csv")
     exported = pyarrow.csv.read_csv(tmp_path / "cells.csv")
-    shown_cells = cells_of(release, plane_of(WEST)).features(np.arange(exported.num_rows))
+    shown_cells = leaf_features(release, plane_of(WEST)).features(np.arange(exported.num_rows))
     for name in ("stderr", "low", "high"):
         assert exported[name].to_pylist() == [cell["properties"][name] for cell in shown_cells]
 
@@ -450,7 +450,7 @@ def test_gdal_reads_the_cells(server):
         ("/api/count", b'{"boxes": [[1' + b"0" * 5000 + b", 0, 1, 1]]}", 400, "not JSON"),
         ("/api/count", b"\xff\xfe\x00", 400, "not JSON"),
         ("/api/count", [1], 400, "got a list"),
-        ("/api/count", {}, 400, "one of them"),
+        ("/api/count", {}, 400, "exactly one of boxes, polygons and zones"),
         ("/api/count", {"boxes": [], "confidence": 0.9}, 400, "one or more"),
         ("/api/count", {"boxes": [[1, 2, 3]]}, 400, "is 4 numbers (low lon, low lat"),
         ("/api/count", {"boxes": [["1", 2, 3, 4]]}, 400, "is 4 numbers"),
@@ -465,37 +465,42 @@ def test_gdal_reads_the_cells(server):
         ("/api/count", {"boxes": [[1, 2, 3, 4]], "confidence": "0.9"}, 400, "got text"),
         ("/api/count", {"boxes": [[1, 2, 3, 4]], "confidense": 0.9}, 400, "Did you mean 'confidence'"),
         ("/api/count", {"zones": [0]}, 400, "--zones"),
-        ("/api/count", {"boxes": [[1, 2, 3, 4]], "zones": [0]}, 400, "one of them"),
+        ("/api/count", {"boxes": [[1, 2, 3, 4]], "zones": [0]}, 400, "exactly one of boxes, polygons and zones"),
         ("/api/count", {"polygons": []}, 400, "got a list"),
         ("/api/count", {"polygons": {"type": "Point", "coordinates": [0, 0]}}, 400, "got 'Point'"),
         ("/api/count", {"polygons": {"type": "FeatureCollection"}}, 400, "list of features"),
         ("/api/count", {"polygons": {"type": "FeatureCollection", "features": []}}, 400, "no polygon"),
-        ("/api/count", {"polygons": {"type": "Polygon", "coordinates": "x"}}, 400, "Polygons are GeoJSON"),
+        ("/api/count", {"polygons": {"type": "Polygon", "coordinates": "x"}}, 400, "Polygons must be GeoJSON"),
         ("/api/count", None, 400, "one or more"),
         ("/api/count?box=1,2", None, 400, "4 numbers"),
         ("/api/count?box=a,b,c,d", None, 400, "Got 'a,b,c,d'"),
         ("/api/count?box=1,2,3,nan", None, 400, "NaN"),
         ("/api/count?boks=1", None, 400, "Did you mean 'box'?"),
-        ("/api/count?box=1,2,3,4&confidence=x", None, 400, "confidence is a number"),
+        ("/api/count?box=1,2,3,4&confidence=x", None, 400, "confidence must be a number"),
         ("/api/histogram", None, 400, "no axis ''"),
         ("/api/histogram?axis=lo", None, 400, "Did you mean 'lon'"),
         ("/api/histogram?axis=lon&bins=0", None, 400, "from 1 to 500"),
         ("/api/histogram?axis=lon&bins=1e9", None, 400, "from 1 to 500"),
-        ("/api/histogram?axis=lon&from=x", None, 400, "is a number"),
-        ("/api/histogram?axis=lon&from=-104&to=-110", None, 400, "from a lower to a higher place in -125 to -103"),
-        ("/api/histogram?axis=lon&from=nan", None, 400, "from a lower to a higher"),
+        ("/api/histogram?axis=lon&from=x", None, 400, "must be a number"),
+        (
+            "/api/histogram?axis=lon&from=-104&to=-110",
+            None,
+            400,
+            "must start below its end, and both must lie in -125 to -103",
+        ),
+        ("/api/histogram?axis=lon&from=nan", None, 400, "must start below its end"),
         ("/tiles/23/0/0.png", None, 400, "from 0 to 22"),
         ("/tiles/1/2/0.png", None, 400, "from 0 to 1"),
         ("/tiles/-1/0/0.png", None, 400, "from 0 to 22"),
         ("/tiles/%D9%A3/0/0.png", None, 400, "zoom"),
         ("/tiles/0/0/0.png?theme=blue", None, 400, "light or dark"),
-        ("/tiles/0/0/0.svg", None, 404, "nothing here"),
+        ("/tiles/0/0/0.svg", None, 404, "does not exist"),
         ("/ogc/collections/cells/items?bbox=1,2,3", None, 400, "west,south,east,north"),
         ("/ogc/collections/cells/items?bbox=1,2,3,inf", None, 400, "west,south,east,north"),
-        ("/ogc/collections/cells/items?limit=0", None, 400, "limit is a whole number"),
-        ("/ogc/collections/cells/items?offset=-1", None, 400, "offset is a whole number"),
-        ("/ogc/collections/cells/items/999999", None, 404, "A cell is"),
-        ("/ogc/collections/points", None, 404, "nothing here"),
+        ("/ogc/collections/cells/items?limit=0", None, 400, "limit must be a whole number"),
+        ("/ogc/collections/cells/items?offset=-1", None, 400, "offset must be a whole number"),
+        ("/ogc/collections/cells/items/999999", None, 404, "The id of a leaf must be"),
+        ("/ogc/collections/points", None, 404, "does not exist"),
         ("/api/zones", None, 404, "--zones"),
     ],
 )
@@ -518,7 +523,7 @@ def test_nothing_can_be_written(server, method):
     for path in ("/api/info", "/api/count", "/", "/static/app.js"):
         reply = server.ask(path, method=method)
         assert reply.status == 405
-        assert "read but not written" in reply.json["error"]
+        assert "does not accept that method" in reply.json["error"]
 
 
 @pytest.mark.parametrize(
@@ -556,13 +561,13 @@ def test_a_name_that_was_bent_to_this_machine_is_refused(server, host):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9", "LOCALHOST", "[::1]:8417", "192.168.1.2:8417"])
 def test_addresses_and_localhost_are_let_in(host):
-    assert Guard(None, "127.0.0.1")._fault([(b"host", host.encode())]) is None
+    assert Guard(None, "127.0.0.1")._refusal([(b"host", host.encode())]) is None
 
 
 def test_a_host_must_be_named_once():
     guard = Guard(None, "127.0.0.1")
-    assert guard._fault([])
-    assert guard._fault([(b"host", b"127.0.0.1"), (b"host", b"evil.example")])
+    assert guard._refusal([])
+    assert guard._refusal([(b"host", b"127.0.0.1"), (b"host", b"evil.example")])
 
 
 @pytest.mark.parametrize(
@@ -605,7 +610,7 @@ def test_any_body_is_read_or_refused_in_words(data):
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path):
-    if not (serve.STATIC / "index.html").exists():
+    if not (serve.STATIC_FOLDER / "index.html").exists():
         pytest.skip("the page is not built: make web")
     released().save(tmp_path / "homes.parquet")
     command = [sys.executable, "-c", "from veilmap.cli import main; main()", "explore", str(tmp_path / "homes.parquet")]
@@ -639,12 +644,12 @@ def test_a_port_that_is_taken_is_one_sentence_and_status_2(run, tmp_path, monkey
     for host in ("no.such.host.example", "192.0.2.1"):
         status, _, err = run("explore", tmp_path / "homes.parquet", "--no-open", "--host", host)
         assert status == 2
-        assert "There is no host" in err
+        assert "is not an address of this machine" in err
 
 
 def test_without_the_page_the_way_to_it_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(serve, "STATIC", tmp_path)
-    with pytest.raises(MissingExtra, match="run make web"):
+    monkeypatch.setattr(serve, "STATIC_FOLDER", tmp_path)
+    with pytest.raises(MissingExtra, match="Run make web"):
         serve.built_files()
 
 
@@ -658,7 +663,7 @@ def test_who_listens_to_others_is_told_so():
 
 def test_a_wheel_holds_the_page(tmp_path):
     pytest.importorskip("hatchling", reason="there is no hatchling: pip install it")
-    if not (serve.STATIC / "index.html").exists():
+    if not (serve.STATIC_FOLDER / "index.html").exists():
         pytest.skip("the page is not built: make web")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     root = Path(__file__).parents[3]

@@ -270,21 +270,21 @@ def test_hexagons_as_rows(west: vm.Release, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["-o", "west.shp"], "The ending of an export is one of .gpkg"),
+        (["-o", "west.shp"], "The name of an export must end in one of .gpkg"),
         (["-o", "no/west.csv"], "does not exist"),
         (["-o", "west.parquet", "--overwrite"], "is the release itself"),
         (["-o", "there.csv"], "exists already"),
         (["-o", "west.tif", "--value", "median"], "density, count or stderr, got 'median'"),
         (["-o", "west.tif", "--pixels", "3x"], "like 800x600; got '3x'"),
-        (["-o", "west.tif", "--pixels", "0"], "Pixels are one number"),
-        (["-o", "west.tif", "--pixels", "99999"], "8,192 pixels a side at most"),
-        (["-o", "west.tif", "--resolution", "1e-9"], "8,192 pixels a side at most"),
-        (["-o", "west.tif", "--resolution", "-1"], "above 0; got -1.0"),
-        (["-o", "west.tif", "--resolution", "1", "--pixels", "5"], "give one of them"),
+        (["-o", "west.tif", "--pixels", "0"], "pixels must be one whole number"),
+        (["-o", "west.tif", "--pixels", "99999"], "at most 8,192 pixels per side"),
+        (["-o", "west.tif", "--resolution", "1e-9"], "at most 8,192 pixels per side"),
+        (["-o", "west.tif", "--resolution", "-1"], "must be above 0, got -1.0"),
+        (["-o", "west.tif", "--resolution", "1", "--pixels", "5"], "Give one of them"),
         (["-o", "west.tif", "--h3", "3"], "Hexagons are polygons"),
-        (["-o", "west.gpkg", "--value", "count"], "are of a raster"),
+        (["-o", "west.gpkg", "--value", "count"], "apply to rasters only"),
         (["-o", "west.csv", "--h3", "16"], "from 0 to 15, got 16"),
-        (["-o", "west.csv", "--h3", "12"], "choose a coarser one"),
+        (["-o", "west.csv", "--h3", "12"], "Choose a coarser resolution"),
         (["-o", "west.csv", "--confidence", "2"], "confidence"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
@@ -325,7 +325,9 @@ def test_coordinate_systems_that_a_file_makes_up_are_refused(tmp_path: Path, kin
 @pytest.mark.parametrize("kind", [*VECTORS, ".tif"])
 def test_maps_need_two_axes(tmp_path: Path, axes: int, kind: str) -> None:
     release = made(vm.Domain({f"a{k}": (0, 8) for k in range(axes)}), "quad-opt", height=1)
-    with pytest.raises(BadInput, match=rf"needs two axes, and this release has {axes}: export \.csv instead"):
+    with pytest.raises(
+        BadInput, match=rf"needs a release with two axes; this one has {axes}\. Export to \.csv instead"
+    ):
         release.export(tmp_path / f"cells{kind}")
     assert not list(tmp_path.iterdir())
 

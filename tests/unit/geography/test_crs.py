@@ -9,7 +9,7 @@ import pytest
 
 import veilmap as vm
 from veilmap.errors import BadInput
-from veilmap.geography.crs import RADIUS, Ground, crs_of
+from veilmap.geography.crs import EARTH_RADIUS_KM, Ground, crs_of
 
 EUROPE = {"lon": (-11, 30), "lat": (36, 71)}
 
@@ -45,7 +45,7 @@ def test_boxes_of_degrees_have_the_area_of_the_sphere() -> None:
     edges = np.linspace(-90, 90, 181)
     lo, hi = (np.stack([np.full(180, x), y], axis=1) for x, y in ((-180.0, edges[:-1]), (180.0, edges[1:])))
     areas = world.areas(lo, hi)
-    assert areas.sum() == pytest.approx(4 * math.pi * RADIUS**2)
+    assert areas.sum() == pytest.approx(4 * math.pi * EARTH_RADIUS_KM**2)
     assert areas[90] == pytest.approx(360 * 111.195**2, rel=1e-3)
     assert areas[0] < 0.01 * areas[90]
     assert world.area_unit == "km²"

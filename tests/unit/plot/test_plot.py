@@ -83,14 +83,14 @@ def test_the_command_draws_and_does_not_overwrite(west: vm.Release, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["-o", "map.gif"], "A picture is a .png, .svg or .pdf file"),
+        (["-o", "map.gif"], "The name of a picture must end in .png, .svg or .pdf"),
         (["-o", "missing/map.png"], "does not exist"),
         (["-o", "west.parquet", "--overwrite"], "is the release itself"),
         (["-o", "map.png", "--size", "5"], "like 8x6; got '5'"),
         (["-o", "map.png", "--size", "1x1"], "2 to 40 inches"),
         (["-o", "map.png", "--size", "nanx4"], "2 to 40 inches"),
-        (["-o", "map.png", "--dpi", "7"], "30 to 1200 dots"),
-        (["-o", "map.png", "--dpi", "1200", "--size", "40x40"], "100,000,000 dots at most"),
+        (["-o", "map.png", "--dpi", "7"], "30 to 1200 dots per inch"),
+        (["-o", "map.png", "--dpi", "1200", "--size", "40x40"], "at most 100,000,000 dots"),
         (["-o", "map.png", "--theme", "drak"], "Did you mean 'dark'?"),
     ],
 )

@@ -1,6 +1,7 @@
-"""Coasts, borders of countries and states of the USA, for maps without a network.
+"""Coasts, borders of countries and borders of US states, included so that maps need no network.
 
-Public domain: Natural Earth at 1:50 million, and the US Census Bureau; see ``tools/make_basemap.py``.
+The data are in the public domain: Natural Earth at 1:50 million and the US Census Bureau. ``tools/make_basemap.py``
+builds the file.
 """
 
 from __future__ import annotations
@@ -17,39 +18,39 @@ from veilmap.arrays import Flags, Floats
 Line = Floats
 
 FILE = Path(__file__).with_name("lines.npz")
-STEPS = 200  # a degree
+STEPS_PER_DEGREE = 200  # coordinates are stored as whole numbers of steps
 LAYERS = "coast", "borders", "states"
 
 
 def lines(box: ArrayLike) -> dict[str, list[Line]]:
-    """Longitudes and latitudes of the lines in a box (west, south, east, north), by layer.
+    """Return the lines in a box (west, south, east, north) by layer, as arrays of longitudes and latitudes.
 
-    Lines end where they leave the box, at the next point outside it.
+    A line ends at its first point outside the box.
     """
     west, south, east, north = np.asarray(box, np.float64).tolist()
-    found: dict[str, list[Line]] = {name: [] for name in LAYERS}
+    layers: dict[str, list[Line]] = {name: [] for name in LAYERS}
     for name in LAYERS:
         for line in _layer(name):
             low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
-            near = np.all((low <= [east, north]) & (high >= [west, south]), axis=1)
-            found[name] += _runs(line, near)
-    return found
+            inside = np.all((low <= [east, north]) & (high >= [west, south]), axis=1)
+            layers[name] += _runs(line, inside)
+    return layers
 
 
 @cache
 def land() -> list[list[Line]]:
-    """Of each polygon its rings, the outer one first."""
-    with np.load(FILE) as parts:
-        polygon = np.cumsum(~parts["holes"]) - 1
-    found: list[list[Line]] = [[] for _ in range(polygon[-1] + 1)]
-    for of, ring in zip(polygon, _read("land"), strict=True):
-        found[of].append(ring)
-    return found
+    """Return the rings of each polygon of land, the outer ring first."""
+    with np.load(FILE) as arrays:
+        polygon = np.cumsum(~arrays["holes"]) - 1
+    polygons: list[list[Line]] = [[] for _ in range(polygon[-1] + 1)]
+    for index, ring in zip(polygon, _read("land"), strict=True):
+        polygons[index].append(ring)
+    return polygons
 
 
 @cache
 def geojson() -> bytes:
-    """All of it, as one FeatureCollection: a feature a layer, by its ``layer``, and one of polygons, ``land``."""
+    """Return the whole base map as a FeatureCollection: one feature per layer of lines, and ``land`` as polygons."""
     layers = {name: {"type": "MultiLineString", "coordinates": _listed(_layer(name))} for name in LAYERS}
     polygons = {"type": "MultiPolygon", "coordinates": [_listed(rings) for rings in land()]}
     features = [
@@ -65,24 +66,25 @@ def _listed(lines: list[Line]) -> list[list[list[float]]]:
 
 @cache
 def _layer(name: str) -> list[Line]:
-    return [run for ring in _read("land") for run in _runs(ring, _wet(ring))] if name == "coast" else _read(name)
+    return [run for ring in _read("land") for run in _runs(ring, _is_coast(ring))] if name == "coast" else _read(name)
 
 
-def _wet(ring: Line) -> Flags:
-    """Of each step of a ring, whether it is a coast: not where the map was cut open, nor at the pole."""
+def _is_coast(ring: Line) -> Flags:
+    """Return which segments of a ring are coast, and not the cut of the map at 180° or its edge at the South Pole."""
     a, b = ring[:-1], ring[1:]
     cut = (np.abs(a[:, 0]) == 180) & (a[:, 0] == b[:, 0])
     return np.asarray(~cut & ~((a[:, 1] <= -89.9) & (b[:, 1] <= -89.9)))
 
 
 def _runs(line: Line, kept: Flags) -> list[Line]:
-    """The pieces of a line whose steps are kept."""
+    """Return the pieces of a line whose segments are kept."""
     ends = np.flatnonzero(np.diff(kept, prepend=False, append=False))
     return [line[start : end + 1] for start, end in ends.reshape(-1, 2)]
 
 
 @cache
 def _read(name: str) -> list[Line]:
-    with np.load(FILE) as parts:
-        places, sizes = np.cumsum(parts[f"{name}_steps"].T, axis=0) / STEPS, parts[f"{name}_sizes"]
-    return np.split(places, np.cumsum(sizes)[:-1])
+    """Read the lines of a layer, which are stored as differences of points."""
+    with np.load(FILE) as arrays:
+        points, sizes = np.cumsum(arrays[f"{name}_steps"].T, axis=0) / STEPS_PER_DEGREE, arrays[f"{name}_sizes"]
+    return np.split(points, np.cumsum(sizes)[:-1])
