@@ -1,4 +1,4 @@
-// What the server says, and how it is asked.
+// Requests to the server, and the types of its replies.
 
 export type Axis = { name: string; lo: number; hi: number };
 export type Theme = "light" | "dark";
@@ -31,27 +31,28 @@ export type Info = {
 export type Histogram = { axis: string; edges: number[]; estimate: number[]; low: number[]; high: number[] };
 type Answers = { [name in keyof Answer]: number[] };
 
+/** The server refused a request; the message says why. */
 export class Refused extends Error {}
 
-async function ask<T>(path: string, options?: RequestInit): Promise<T> {
+async function request<T>(path: string, options?: RequestInit): Promise<T> {
   const reply = await fetch(path, options);
-  const said: unknown = await reply.json();
-  if (!reply.ok) throw new Refused((said as { error: string }).error);
-  return said as T;
+  const body: unknown = await reply.json();
+  if (!reply.ok) throw new Refused((body as { error: string }).error);
+  return body as T;
 }
 
-export const info = (): Promise<Info> => ask("/api/info");
-export const zones = (): Promise<GeoJSON.FeatureCollection> => ask("/api/zones");
-export const baseMap = (): Promise<GeoJSON.FeatureCollection> => ask("/basemap.json");
+export const info = (): Promise<Info> => request("/api/info");
+export const zones = (): Promise<GeoJSON.FeatureCollection> => request("/api/zones");
+export const baseMap = (): Promise<GeoJSON.FeatureCollection> => request("/basemap.json");
 
 export async function count(
-  where: { boxes: number[][] } | { zones: number[] },
+  area: { boxes: number[][] } | { zones: number[] },
   confidence: number,
   signal: AbortSignal,
 ): Promise<Answer> {
-  const body = JSON.stringify({ ...where, confidence });
-  const found = await ask<Answers>("/api/count", { method: "POST", body, signal });
-  return { estimate: found.estimate[0]!, stderr: found.stderr[0]!, low: found.low[0]!, high: found.high[0]! };
+  const body = JSON.stringify({ ...area, confidence });
+  const columns = await request<Answers>("/api/count", { method: "POST", body, signal });
+  return { estimate: columns.estimate[0]!, stderr: columns.stderr[0]!, low: columns.low[0]!, high: columns.high[0]! };
 }
 
 export function histogram(
@@ -61,7 +62,7 @@ export function histogram(
   [from, to]: [number, number],
   confidence: number,
 ): Promise<Histogram> {
-  const asked = { axis, bins, box: box.join(","), from, to, confidence };
-  const query = new URLSearchParams(Object.entries(asked).map(([name, value]) => [name, `${value}`]));
-  return ask(`/api/histogram?${query}`);
+  const parameters = { axis, bins, box: box.join(","), from, to, confidence };
+  const query = new URLSearchParams(Object.entries(parameters).map(([name, value]) => [name, `${value}`]));
+  return request(`/api/histogram?${query}`);
 }

@@ -1,15 +1,15 @@
-// The page: one box or zone is asked about at a time; everything else follows from it.
+// The page. Its state is one box or zone; the answer, the charts and the address follow from it.
 
 import * as address from "./address";
 import * as api from "./api";
 import { Chart } from "./charts";
 import type { Map as MapOf } from "./map";
 import { onTheme, start as startTheme, theme } from "./theme";
-import { brief, fewDigits, many, margin, roundTo, stepFor } from "./words";
+import { formatCompact, formatCount, margin, roundTo, stepFor, toDigits } from "./words";
 
 const get = <E extends HTMLElement = HTMLElement>(id: string): E => document.getElementById(id) as E;
 
-type Kept = { zone: string; box: number[]; answer: api.Answer; confidence: number };
+type PreviousAnswer = { zone: string; box: number[]; answer: api.Answer; confidence: number };
 
 let info: api.Info;
 let box: number[] | null = null;
@@ -18,76 +18,72 @@ let zones: GeoJSON.Feature[] = [];
 let confidence = 0.95;
 let map: MapOf | null = null;
 let charts: Chart[] = [];
-let kept: Kept[] = [];
-let drawn: [number, number] = [0, 1]; // the axes on the map
+let previous: PreviousAnswer[] = [];
+let mapAxes: [number, number] = [0, 1]; // indices of the axes on the map
 
 const axes = (): api.Axis[] => info.domain.axes;
 const everywhere = (): number[] => [...axes().map((axis) => axis.lo), ...axes().map((axis) => axis.hi)];
 
-// Asking
+// Requests for counts
 
-let asking: AbortController | null = null;
-let waiting: boolean | null = null; // whether the next question is the last of a drag
+let pending: AbortController | null = null;
+let queued: boolean | null = null; // a request that waits for the pending one, and whether it is the last of a drag
 
 async function ask(done: boolean): Promise<void> {
-  if (asking && !done) {
-    waiting = done;
-    return; // the answer on its way will ask again
+  if (pending && !done) {
+    queued = done;
+    return; // sent once the pending request is answered
   }
-  asking?.abort();
-  waiting = null;
-  const mine = (asking = new AbortController());
-  const [of, name, sure] = [box ?? everywhere(), zone === null ? "" : zoneName(zone), confidence];
+  pending?.abort();
+  queued = null;
+  const mine = (pending = new AbortController());
+  const [sides, name, level] = [box ?? everywhere(), zone === null ? "" : zoneName(zone), confidence];
   try {
-    const where = zone === null ? { boxes: [of] } : { zones: [zone] };
-    const answer = await api.count(where, sure, mine.signal);
-    if (mine !== asking) return;
-    tell(answer, name);
-    if (done && (box || zone !== null)) keep({ zone: name, box: zone === null ? of : [], answer, confidence: sure });
-    fault("");
+    const area = zone === null ? { boxes: [sides] } : { zones: [zone] };
+    const answer = await api.count(area, level, mine.signal);
+    if (mine !== pending) return;
+    showAnswer(answer, name);
+    if (done && (box || zone !== null)) remember({ zone: name, box: zone === null ? sides : [], answer, confidence: level });
+    showError("");
   } catch (error) {
     if (mine.signal.aborted) return;
-    fault(error instanceof api.Refused ? error.message : "The server does not answer: is veilmap explore still running?");
+    showError(error instanceof api.Refused ? error.message : "No answer from the server. Is veilmap explore still running?");
   }
-  asking = null;
-  if (waiting !== null) {
-    const next = waiting;
-    waiting = null;
-    void ask(next);
-  }
+  pending = null;
+  if (queued !== null) void ask(queued);
 }
 
-function tell(answer: api.Answer, name: string): void {
-  get("what").textContent = name || (box ? "In the box" : "Everywhere");
-  get("estimate").textContent = many(answer.estimate);
-  get("interval").textContent = `${percent(confidence)} interval: ${many(answer.low)} to ${many(answer.high)}`;
-  get("error").textContent = `± ${many(margin(answer))}, standard error ${many(answer.stderr)}`;
+function showAnswer(answer: api.Answer, name: string): void {
+  get("what").textContent = name || (box ? "In this box" : "In the whole domain");
+  get("estimate").textContent = formatCount(answer.estimate);
+  get("interval").textContent = `${percent(confidence)} interval: ${formatCount(answer.low)} to ${formatCount(answer.high)}`;
+  get("error").textContent = `Estimate ± ${formatCount(margin(answer))}; standard error ${formatCount(answer.stderr)}`;
   get("estimate").dataset["exact"] = JSON.stringify(answer);
 }
 
-const percent = (part: number): string => `${fewDigits(100 * part, 4)}\u00a0%`;
+const percent = (fraction: number): string => `${toDigits(100 * fraction, 4)}\u00a0%`;
 
-function fault(sentence: string): void {
-  get("fault").textContent = sentence;
-  get("fault").hidden = !sentence;
+function showError(message: string): void {
+  get("fault").textContent = message;
+  get("fault").hidden = !message;
 }
 
-let charting: ReturnType<typeof setTimeout> | undefined;
+let chartTimer: ReturnType<typeof setTimeout> | undefined;
 
 function redrawCharts(done: boolean): void {
-  const of = box ?? everywhere();
-  const range = (k: number): [number, number] => [of[k]!, of[k + axes().length]!];
+  const sides = box ?? everywhere();
+  const range = (k: number): [number, number] => [sides[k]!, sides[k + axes().length]!];
   charts.forEach((chart, k) => chart.show(null, range(k)));
-  if (done) charts.forEach((chart, k) => chart.look(range(k)));
-  clearTimeout(charting);
-  charting = setTimeout(async () => {
+  if (done) charts.forEach((chart, k) => chart.zoomTo(range(k)));
+  clearTimeout(chartTimer);
+  chartTimer = setTimeout(async () => {
     try {
-      const found = await Promise.all(
-        charts.map((chart, k) => api.histogram(axes()[k]!.name, chart.bins, of, chart.part, confidence)),
+      const histograms = await Promise.all(
+        charts.map((chart, k) => api.histogram(axes()[k]!.name, chart.bins, sides, chart.visible, confidence)),
       );
-      if (of.join() === (box ?? everywhere()).join()) charts.forEach((chart, k) => chart.show(found[k]!, range(k)));
+      if (sides.join() === (box ?? everywhere()).join()) charts.forEach((chart, k) => chart.show(histograms[k]!, range(k)));
     } catch (error) {
-      if (error instanceof api.Refused && get("fault").hidden) fault(error.message); // of a box, the count has said more
+      if (error instanceof api.Refused && get("fault").hidden) showError(error.message); // the count of the same box may have shown its own error
     }
   }, 120);
 }
@@ -104,37 +100,37 @@ function setBox(next: number[] | null, done: boolean): void {
   redrawCharts(done);
 }
 
-function corners(of: number[]): { low: [number, number]; high: [number, number] } {
-  const [x, y] = drawn;
+function corners(sides: number[]): { low: [number, number]; high: [number, number] } {
+  const [x, y] = mapAxes;
   const d = axes().length;
-  return { low: [of[x]!, of[y]!], high: [of[x + d]!, of[y + d]!] };
+  return { low: [sides[x]!, sides[y]!], high: [sides[x + d]!, sides[y + d]!] };
 }
 
-function withCorners(made: { low: [number, number]; high: [number, number] }): number[] {
+function withCorners(drawn: { low: [number, number]; high: [number, number] }): number[] {
   const next = [...(box ?? everywhere())];
-  drawn.forEach((axis, k) => {
-    next[axis] = made.low[k]!;
-    next[axis + axes().length] = made.high[k]!;
+  mapAxes.forEach((axis, k) => {
+    next[axis] = drawn.low[k]!;
+    next[axis + axes().length] = drawn.high[k]!;
   });
   return next;
 }
 
-/** The box moved by parts of its size, or grown; without one, one in the middle of what is seen. */
-function nudge(by: [number, number], grow: number): void {
+/** Move the box by tenths of its size, or resize it; if there is none, make one in the middle of the view. */
+function nudge(direction: [number, number], growth: number): void {
   if (!map) return;
   if (!box) {
     const { low, high } = map.seen();
-    const third = (k: 0 | 1, part: number): number => round(low[k] + (high[k] - low[k]) * part, axes()[drawn[k]]!);
-    setBox(withCorners({ low: [third(0, 1 / 3), third(1, 1 / 3)], high: [third(0, 2 / 3), third(1, 2 / 3)] }), true);
+    const at = (k: 0 | 1, fraction: number): number => round(low[k] + (high[k] - low[k]) * fraction, axes()[mapAxes[k]]!);
+    setBox(withCorners({ low: [at(0, 1 / 3), at(1, 1 / 3)], high: [at(0, 2 / 3), at(1, 2 / 3)] }), true);
     return;
   }
   const next = [...box];
-  drawn.forEach((axis, k) => {
+  mapAxes.forEach((axis, k) => {
     const [low, high] = [box![axis]!, box![axis + axes().length]!];
-    const [size, of] = [high - low, axes()[axis]!];
-    const step = Math.min(Math.max(by[k]! * size * 0.1, of.lo - low), of.hi - high);
-    next[axis] = Math.max(of.lo, round(low + step - grow * size * 0.05, of));
-    next[axis + axes().length] = Math.min(of.hi, round(high + step + grow * size * 0.05, of));
+    const [size, full] = [high - low, axes()[axis]!];
+    const step = Math.min(Math.max(direction[k]! * size * 0.1, full.lo - low), full.hi - high);
+    next[axis] = Math.max(full.lo, round(low + step - growth * size * 0.05, full));
+    next[axis + axes().length] = Math.min(full.hi, round(high + step + growth * size * 0.05, full));
   });
   setBox(next, true);
 }
@@ -145,6 +141,7 @@ function makeForm(): void {
   const form = get<HTMLFormElement>("box");
   const table = document.createElement("div");
   table.className = "sides";
+  table.append(...["", "from", "to"].map((text) => Object.assign(document.createElement("span"), { className: "end", textContent: text, ariaHidden: "true" })));
   axes().forEach((axis, k) => {
     const name = document.createElement("span");
     name.textContent = axis.name;
@@ -160,8 +157,8 @@ function makeForm(): void {
   });
   const row = document.createElement("p");
   row.className = "row";
-  row.innerHTML = `<button type="submit">Count</button><button type="button" id="reset">Everywhere</button>
-    <label><span class="unseen">Confidence</span> <select id="sure"><option value="0.8">80 %</option><option value="0.9">90 %</option><option value="0.95" selected>95 %</option><option value="0.99">99 %</option></select></label>`;
+  row.innerHTML = `<button type="submit">Count</button><button type="button" id="reset" title="Count in the whole domain">Reset</button>
+    <label>Confidence <select id="sure"><option value="0.8">80 %</option><option value="0.9">90 %</option><option value="0.95" selected>95 %</option><option value="0.99">99 %</option></select></label>`;
   form.append(table, row);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -185,17 +182,17 @@ function typed(): number[] {
 }
 
 function fillForm(): void {
-  const of = box ?? everywhere();
+  const sides = box ?? everywhere();
   inputs().forEach((input, k) => {
-    if (input.valueAsNumber !== of[k]) input.value = `${of[k]}`;
+    if (input.valueAsNumber !== sides[k]) input.value = `${sides[k]}`;
   });
 }
 
 // Zones
 
 const zoneName = (k: number): string => {
-  const said = zones[k]?.properties?.["name"];
-  return typeof said === "string" && said ? said : `Zone ${k + 1}`;
+  const name = zones[k]?.properties?.["name"];
+  return typeof name === "string" && name ? name : `Zone ${k + 1}`;
 };
 
 function setZone(next: number | null, done: boolean): void {
@@ -214,8 +211,7 @@ function setZone(next: number | null, done: boolean): void {
 }
 
 async function loadZones(): Promise<void> {
-  const found = await api.zones();
-  zones = found.features;
+  zones = (await api.zones()).features;
   get("zones").hidden = false;
   const select = get<HTMLSelectElement>("zone");
   select.append(...zones.map((_, k) => new Option(zoneName(k), `${k}`)));
@@ -225,31 +221,31 @@ async function loadZones(): Promise<void> {
   });
 }
 
-// Answers so far
+// Previous answers
 
-function keep(one: Kept): void {
-  kept = kept.filter((other) => other.zone !== one.zone || other.box.join() !== one.box.join() || other.confidence !== one.confidence);
-  kept.push(one);
-  listKept();
+function remember(one: PreviousAnswer): void {
+  previous = previous.filter((other) => other.zone !== one.zone || other.box.join() !== one.box.join() || other.confidence !== one.confidence);
+  previous.push(one);
+  listPrevious();
 }
 
-function listKept(): void {
-  get("kept").hidden = kept.length === 0;
+function listPrevious(): void {
+  get("kept").hidden = previous.length === 0;
   const d = axes().length;
-  const rows = kept.map((one) => {
+  const rows = previous.map((one) => {
     const row = document.createElement("tr");
-    const sides = axes().map((_, k) => `${fewDigits(one.box[k] ?? 0, 6)} to ${fewDigits(one.box[k + d] ?? 0, 6)}`);
-    const cells = [one.zone || sides.join(", "), many(one.answer.estimate), `${many(one.answer.low)} to ${many(one.answer.high)}`];
+    const sides = axes().map((_, k) => `${toDigits(one.box[k] ?? 0, 6)} to ${toDigits(one.box[k + d] ?? 0, 6)}`);
+    const cells = [one.zone || sides.join(", "), formatCount(one.answer.estimate), `${formatCount(one.answer.low)} to ${formatCount(one.answer.high)}`];
     row.append(...cells.map((text) => Object.assign(document.createElement("td"), { textContent: text })));
     return row;
   });
   get("kept").querySelector("tbody")!.replaceChildren(...rows.reverse());
 }
 
-/** The columns of `veilmap query --format csv`, and some more. */
+/** CSV with the columns of `veilmap query --format csv`, and the zone, confidence and privacy. */
 function csv(): string {
   const quoted = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  // No formula for a spreadsheet, as in csv_cells.py: not at the beginning, nor behind what may end a cell.
+  // Keep spreadsheets from running a name as a formula, as csv_cells.py does: at the start, and after a separator.
   const plain = (name: string): string => {
     const text = name.replaceAll(/(;\s*|(?<=\S)\t\s*)(?=[=+\-@＝＋－＠])/g, "$1'");
     return /^(\s|\p{C})*[=+\-@＝＋－＠]|^[\t\r\n]/u.test(text) ? `'${text}` : text;
@@ -257,10 +253,10 @@ function csv(): string {
   const sides = ["low", "high"].flatMap((end) => axes().map((axis) => plain(`${axis.name}_${end}`)));
   const named = info.zones ? ["zone"] : [];
   const header = [...named, ...sides, "estimate", "stderr", "low", "high", "confidence", "private"];
-  const rows = kept.map(({ zone: name, box: of, answer, confidence: sure }) => [
+  const rows = previous.map(({ zone: name, box: boxSides, answer, confidence: level }) => [
     ...(info.zones ? [plain(name)] : []),
-    ...sides.map((_, k) => of[k] ?? ""),
-    ...[answer.estimate, answer.stderr, answer.low, answer.high, sure],
+    ...sides.map((_, k) => boxSides[k] ?? ""),
+    ...[answer.estimate, answer.stderr, answer.low, answer.high, level],
     `${info.private}`,
   ]);
   return [header, ...rows].map((row) => row.map((cell) => quoted(`${cell}`)).join(",")).join("\r\n") + "\r\n";
@@ -282,10 +278,10 @@ function hasWebGL(): boolean {
   }
 }
 
-/** What is in the address stays there while the map is on its way. */
+/** The current place; the view in the address is kept while the map loads. */
 const place = (): address.Place => ({ view: map ? map.view() : address.read(axes().length).view, box, zone });
 
-async function startMap(of: api.Drawn, view: address.View | null): Promise<void> {
+async function startMap(settings: api.Drawn, view: address.View | null): Promise<void> {
   get("stage").hidden = false;
   if (!hasWebGL()) {
     get("no-webgl").hidden = false;
@@ -294,7 +290,7 @@ async function startMap(of: api.Drawn, view: address.View | null): Promise<void>
     return;
   }
   const [{ Map: MapOf }, base] = await Promise.all([import("./map"), api.baseMap()]);
-  const made = new MapOf(get("map"), of, axes(), info.stamp, theme(), view, base, {
+  const made = new MapOf(get("map"), settings, axes(), info.stamp, theme(), view, base, {
     drawn: (next, done) => {
       setBox(withCorners(next), done);
       if (done) setDrawing(false);
@@ -317,8 +313,8 @@ async function startMap(of: api.Drawn, view: address.View | null): Promise<void>
     if (event.key === "Escape") setDrawing(false);
   });
   get("credit").hidden = base.features.length === 0;
-  showLegend(of.legend);
-  onTheme(() => showLegend(of.legend));
+  showLegend(settings.legend);
+  onTheme(() => showLegend(settings.legend));
 }
 
 function setDrawing(on: boolean): void {
@@ -328,31 +324,31 @@ function setDrawing(on: boolean): void {
 
 function showLegend({ low, high, unit, colours }: api.Legend): void {
   get("legend").hidden = false;
-  let per = 1; // so that numbers are not all behind the point
+  let per = 1; // area units per which densities are given, so that they are not all far below 1
   while (unit === "km²" && low * per < 0.5 && per < 1e6) per *= 100;
   const area = per > 1 ? `${per.toLocaleString("en")} ${unit}` : unit;
   get("legend").querySelector("figcaption")!.textContent = `Points per ${area}, log scale`;
   get("ramp").style.background = `linear-gradient(to right, ${colours[theme()].join(", ")})`;
   const middle = Math.sqrt(low * high);
   get("ticks").replaceChildren(
-    ...[low, middle, high].map((value) => Object.assign(document.createElement("span"), { textContent: brief(value * per) })),
+    ...[low, middle, high].map((value) => Object.assign(document.createElement("span"), { textContent: formatCompact(value * per) })),
   );
 }
 
-// The beginning
+// Start
 
 async function start(): Promise<void> {
   startTheme(get<HTMLButtonElement>("theme"));
   info = await api.info();
   document.title = `${info.name} · veilmap explore`;
   get("name").textContent = info.name;
-  get("facts").textContent = `${info.method}, ${info.leaves.toLocaleString("en")} cells, ${axes().map((axis) => axis.name).join(" × ")}`;
+  get("facts").textContent = `Method ${info.method} · ${info.leaves.toLocaleString("en")} leaves · ${axes().length > 1 ? "axes" : "axis"} ${axes().map((axis) => axis.name).join(" × ")}`;
   get("epsilon").textContent = info.private ? `ε = ${info.epsilon}${info.delta ? `, δ = ${info.delta}` : ""}.` : "Not private.";
-  const statement = info.statement.replace(/^NOT PRIVATE\. /, ""); // which stands before it
+  const statement = info.statement.replace(/^NOT PRIVATE\. /, ""); // the page shows that before the statement
   get("statement").textContent = statement;
   get("alarm").hidden = info.private;
   get("alarm").querySelector("span")!.textContent = statement;
-  if (info.map) drawn = info.map.axes.map((name) => axes().findIndex((axis) => axis.name === name)) as [number, number];
+  if (info.map) mapAxes = info.map.axes.map((name) => axes().findIndex((axis) => axis.name === name)) as [number, number];
   makeForm();
   charts = axes().map(
     (axis, k) =>
@@ -366,26 +362,26 @@ async function start(): Promise<void> {
   get("charts").append(...charts.map((chart) => chart.element));
   get("csv").addEventListener("click", download);
   get("clear").addEventListener("click", () => {
-    kept = [];
-    listKept();
+    previous = [];
+    listPrevious();
   });
   document.body.classList.toggle("flat", !info.map);
   get("keys").hidden = !info.map;
   if (info.zones) await loadZones();
-  const said = address.read(axes().length);
-  restore(said); // people read the answer while the map is on its way
-  if (info.map) await startMap(info.map, said.view);
+  const initial = address.read(axes().length);
+  restore(initial); // show the answer while the map loads
+  if (info.map) await startMap(info.map, initial.view);
   address.onChange(() => restore(address.read(axes().length)));
   document.body.dataset["ready"] = "yes";
 }
 
-function restore(said: address.Place): void {
-  if (said.view) map?.go(said.view);
-  if (said.zone !== null && said.zone < zones.length) setZone(said.zone, true);
-  else setBox(said.box, true);
+function restore(target: address.Place): void {
+  if (target.view) map?.go(target.view);
+  if (target.zone !== null && target.zone < zones.length) setZone(target.zone, true);
+  else setBox(target.box, true);
 }
 
 start().catch((error: unknown) => {
-  fault(error instanceof api.Refused ? error.message : "The page could not start: is veilmap explore still running?");
+  showError(error instanceof api.Refused ? error.message : "The page could not start. Is veilmap explore still running?");
   console.error(error);
 });

@@ -1,4 +1,4 @@
-// The map: density as tiles from the server, coasts and borders, zones, and a box to draw.
+// The map: density tiles from the server, coasts and borders, zones, and a box that the user can draw.
 
 import {
   type GeoJSONSource,
@@ -23,9 +23,9 @@ const INK: Record<Theme, Record<string, string>> = {
   light: { water: "#e6ecee", land: "#f8f8f5", line: "#8b979b", faint: "#b9c2c4", domain: "#6b777b", box: "#c2410c", zone: "#7c3aed" },
   dark: { water: "#0b1318", land: "#151f25", line: "#5b6b73", faint: "#38464d", domain: "#7d8b92", box: "#ffb224", zone: "#c4a7ff" },
 };
-const NOTHING: GeoJSON.FeatureCollection = { type: "FeatureCollection", features: [] };
-const MOST_NORTH = 85.051128;
-const CALM = { animate: !matchMedia("(prefers-reduced-motion: reduce)").matches };
+const NO_FEATURES: GeoJSON.FeatureCollection = { type: "FeatureCollection", features: [] };
+const MAX_MERCATOR_LATITUDE = 85.051128; // degrees
+const ANIMATION = { animate: !matchMedia("(prefers-reduced-motion: reduce)").matches };
 
 export type Events = {
   drawn: (box: Box, done: boolean) => void;
@@ -64,14 +64,14 @@ export class Map {
       dragRotate: false,
       pitchWithRotate: false,
       touchPitch: false,
-      boxZoom: false, // Shift and drag draws a box
+      boxZoom: false, // Shift + drag draws a box instead
       fadeDuration: 0,
     });
     this.map.touchZoomRotate.disableRotation();
     this.map.keyboard.disableRotation();
     this.map.addControl(new NavigationControl({ showCompass: false }), "top-right");
     if (drawn.globe) this.map.addControl(new ScaleControl(), "bottom-right");
-    this.map.getCanvas().setAttribute("aria-label", "Map of the density. Arrow keys move it, plus and minus zoom.");
+    this.map.getCanvas().setAttribute("aria-label", "Density map. Arrow keys move it; plus and minus zoom.");
     this.map.on("moveend", () => this.events.moved(this.view()));
     this.map.once("idle", () => (document.body.dataset["drawn"] = "yes"));
     this.map.on("click", "zones", (event) => {
@@ -96,10 +96,10 @@ export class Map {
   }
 
   home(): void {
-    this.map.fitBounds(this.bounds(), { padding: 24, ...CALM });
+    this.map.fitBounds(this.bounds(), { padding: 24, ...ANIMATION });
   }
 
-  /** Move to a zone that cannot be seen whole. */
+  /** Move the map if a zone is not completely visible. */
   show(geometry: GeoJSON.Geometry | null): void {
     const places = geometry && "coordinates" in geometry ? (geometry.coordinates.flat(Infinity) as number[]) : [];
     if (!places.length) return;
@@ -108,10 +108,10 @@ export class Map {
     const most = (of: number[]): number => of.reduce((a, b) => Math.max(a, b));
     const ends: [Point, Point] = [this.degrees([least(x), least(y)]), this.degrees([most(x), most(y)])];
     const seen = this.map.getBounds();
-    if (!seen.contains(ends[0]) || !seen.contains(ends[1])) this.map.fitBounds(ends, { padding: 60, ...CALM });
+    if (!seen.contains(ends[0]) || !seen.contains(ends[1])) this.map.fitBounds(ends, { padding: 60, ...ANIMATION });
   }
 
-  /** All that is seen, as far as the domain goes. */
+  /** The part of the domain that is visible. */
   seen(): Box {
     const bounds = this.map.getBounds();
     const [a, b] = [this.there(bounds.getSouthWest()), this.there(bounds.getNorthEast())];
@@ -123,7 +123,7 @@ export class Map {
     const tiles = map.getSource<RasterTileSource>("density");
     if (!tiles) return;
     tiles.setTiles([this.tiles(theme)]);
-    for (const layer of this.style(theme, NOTHING).layers) {
+    for (const layer of this.style(theme, NO_FEATURES).layers) {
       for (const [name, value] of Object.entries(layer.paint ?? {})) {
         map.setPaintProperty(layer.id, name as Parameters<MapLibre["setPaintProperty"]>[1], value);
       }
@@ -131,7 +131,7 @@ export class Map {
   }
 
   showBox(box: Box | null): void {
-    this.map.getSource<GeoJSONSource>("box")?.setData(box ? this.outline(box) : NOTHING);
+    this.map.getSource<GeoJSONSource>("box")?.setData(box ? this.outline(box) : NO_FEATURES);
   }
 
   showZones(zones: GeoJSON.FeatureCollection): void {
@@ -152,11 +152,11 @@ export class Map {
     this.map.getCanvasContainer().classList.toggle("drawing", on);
   }
 
-  // Places: the release's own coordinates, and what MapLibre takes for degrees
+  // Conversion between the release's coordinates and the degrees that MapLibre works with
 
   private degrees([x, y]: Point): Point {
     const { globe, origin, side } = this.drawn;
-    if (globe || !origin || !side) return [x, Math.max(-MOST_NORTH, Math.min(MOST_NORTH, y))];
+    if (globe || !origin || !side) return [x, Math.max(-MAX_MERCATOR_LATITUDE, Math.min(MAX_MERCATOR_LATITUDE, y))];
     const { lng, lat } = new MercatorCoordinate((x - origin[0]) / side, (origin[1] - y) / side).toLngLat();
     return [lng, lat];
   }
@@ -171,7 +171,7 @@ export class Map {
     return [this.round(x, this.x), this.round(y, this.y)];
   }
 
-  /** To about the pixel, and into the domain. */
+  /** Round to about a pixel, and clip to the domain. */
   private round(value: number, axis: Axis): number {
     const square = this.drawn.globe ? 360 : (this.drawn.side ?? 1);
     const step = stepFor(square / (512 * 2 ** this.map.getZoom()));
@@ -194,7 +194,8 @@ export class Map {
   }
 
   private outside(): GeoJSON.Feature {
-    const world: Point[] = [[-180, -MOST_NORTH], [180, -MOST_NORTH], [180, MOST_NORTH], [-180, MOST_NORTH], [-180, -MOST_NORTH]];
+    const top = MAX_MERCATOR_LATITUDE;
+    const world: Point[] = [[-180, -top], [180, -top], [180, top], [-180, top], [-180, -top]];
     const [[west, south], [east, north]] = this.bounds();
     const hole: Point[] = [[west, south], [west, north], [east, north], [east, south], [west, south]];
     return { type: "Feature", properties: {}, geometry: { type: "Polygon", coordinates: [world, hole] } };
@@ -204,7 +205,7 @@ export class Map {
     return `${location.origin}/tiles/{z}/{x}/{y}.png?theme=${theme}&v=${this.stamp}`;
   }
 
-  // What is drawn
+  // Layers
 
   private style(theme: Theme, base: GeoJSON.FeatureCollection): StyleSpecification {
     const ink = INK[theme];
@@ -231,8 +232,8 @@ export class Map {
         },
         domain: { type: "geojson", data: domain },
         outside: { type: "geojson", data: this.outside() },
-        zones: { type: "geojson", data: NOTHING },
-        box: { type: "geojson", data: NOTHING },
+        zones: { type: "geojson", data: NO_FEATURES },
+        box: { type: "geojson", data: NO_FEATURES },
       },
       layers: [
         { id: "water", type: "background", paint: { "background-color": this.drawn.globe ? ink["water"] : ink["land"] } },
@@ -262,7 +263,7 @@ export class Map {
     this.map.getCanvas().style.cursor = this.drawing || event.originalEvent.shiftKey ? "crosshair" : over ? "pointer" : "";
   }
 
-  // Drawing, by pointer and by keys
+  // Drawing a box, with pointer and keyboard
 
   private listen(held: HTMLElement): void {
     let start: Point | null = null;

@@ -1,4 +1,4 @@
-// Dark or light: as the system is, until someone says otherwise.
+// Dark or light: follows the system until the user chooses.
 
 import type { Theme } from "./api";
 
@@ -8,8 +8,8 @@ const listeners: ((theme: Theme) => void)[] = [];
 
 function stored(): Theme | null {
   try {
-    const found = localStorage.getItem("theme");
-    return found === "light" || found === "dark" ? found : null;
+    const value = localStorage.getItem("theme");
+    return value === "light" || value === "dark" ? value : null;
   } catch {
     return null;
   }
@@ -36,7 +36,7 @@ export function start(button: HTMLButtonElement): void {
     try {
       localStorage.setItem("theme", chosen);
     } catch {
-      // then it lasts as long as the page
+      // without storage, the choice lasts until the page is closed
     }
     apply();
   });

@@ -8,6 +8,7 @@ from typing import Any
 from veilmap.boxes import box_order
 from veilmap.domain import Domain
 from veilmap.explore.requests import DEFAULT_ITEMS, MAX_BINS, MAX_BOXES, MAX_ITEMS, MAX_POLYGONS
+from veilmap.explore.tiles import MAX_ZOOM
 
 Record = dict[str, Any]
 
@@ -37,6 +38,7 @@ HISTOGRAM: Record = {
     "type": "object",
     "properties": {"axis": {"type": "string"}, "edges": NUMBERS, **ANSWERS["properties"]},
 }
+CONFIDENCE_TEXT = "Confidence level of the intervals."
 CONFIDENCE: Record = {
     "type": "number",
     "minimum": 0,
@@ -51,8 +53,9 @@ def _query(name: str, text: str, schema: Record, **more: Any) -> Record:
     return {"name": name, "in": "query", "description": text, "schema": schema, **more}
 
 
-def _path(name: str, schema: Record) -> Record:
-    return {"name": name, "in": "path", "required": True, "schema": schema}
+def _path(name: str, text: str) -> Record:
+    schema = {"type": "integer", "minimum": 0}
+    return {"name": name, "in": "path", "description": text, "required": True, "schema": schema}
 
 
 def _get(summary: str, *parameters: Record, kind: str = "application/json", schema: Record | None = None) -> Record:
@@ -92,7 +95,7 @@ def _box_text(domain: Domain) -> str:
 
 
 def _confidence_parameter() -> Record:
-    return _query("confidence", "Confidence level of the intervals.", CONFIDENCE)
+    return _query("confidence", CONFIDENCE_TEXT, CONFIDENCE)
 
 
 def _count_methods(domain: Domain) -> Record:
@@ -135,7 +138,7 @@ def _count_body(domain: Domain) -> Record:
                 "items": {"type": "integer", "minimum": 0},
                 "description": "Instead of boxes: ids of zones, as /api/zones lists them.",
             },
-            "confidence": CONFIDENCE,
+            "confidence": {**CONFIDENCE, "description": CONFIDENCE_TEXT},
         },
     }
 
@@ -159,7 +162,11 @@ def _histogram(domain: Domain) -> Record:
 
 
 def _tile() -> Record:
-    place = [_path(name, {"type": "integer", "minimum": 0}) for name in "zxy"]
+    place = [
+        _path("z", f"Zoom level, at most {MAX_ZOOM}."),
+        _path("x", "Column of the tile, counted from the west."),
+        _path("y", "Row of the tile, counted from the north."),
+    ]
     theme = _query("theme", "Colour theme.", {"type": "string", "enum": ["light", "dark"], "default": "light"})
     return _get("One tile of the density map, as a PNG image.", *place, theme, kind="image/png")
 
@@ -170,7 +177,7 @@ def _ogc_paths() -> Record:
         "limit", "Leaves per page.", {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS, "default": DEFAULT_ITEMS}
     )
     offset = _query("offset", "Number of leaves to skip.", {"type": "integer", "minimum": 0, "default": 0})
-    leaf = _path("cell", {"type": "integer", "minimum": 0})
+    leaf = _path("cell", "Id of the leaf.")
     return {
         "/ogc": {"get": _get("OGC API - Features: the landing page.")},
         "/ogc/conformance": {"get": _get("The conformance classes of the standard that this server implements.")},

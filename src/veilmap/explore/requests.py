@@ -64,11 +64,6 @@ def boxes_from_text(texts: Sequence[str], domain: Domain) -> list[Any]:
     return boxes([parse_box(text, domain) for text in texts], domain)
 
 
-def box_order(domain: Domain) -> str:
-    """Return the order of a box's numbers in words."""
-    return ", ".join([f"low {n}" for n in domain.names] + [f"high {n}" for n in domain.names])
-
-
 def confidence(value: object) -> float:
     """Return a confidence level between 0 and 1."""
     if not isinstance(value, float) or not 0 < value < 1:
