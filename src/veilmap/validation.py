@@ -104,6 +104,6 @@ def is_whole_number(value: object, least: int, most: float = math.inf) -> bool:
 def is_finite_number(value: object) -> bool:
     """Return whether a value is a real number, neither infinite nor NaN."""
     try:
-        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        return type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
     except OverflowError:  # an integer beyond the range of floats
         return False

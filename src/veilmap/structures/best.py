@@ -147,7 +147,7 @@ def _probe_depth(tree: Tree, load: Floats, many: bool) -> Ints:
     narrowest = np.log2((tree.hi[frontier] - tree.lo[frontier]).min(axis=1)) - 1
     deepest = math.log2(TUNING.max_probe_cells) // axes - 1
     wanted = np.floor(np.log2(np.maximum(load, 1)) / axes) - (not many)
-    depth = np.minimum(wanted, np.minimum(narrowest, deepest)).astype(np.int64)
+    depth: Ints = np.minimum(wanted, np.minimum(narrowest, deepest)).astype(np.int64)
     depth[load < 2] = -1
     cells = np.where(depth < 0, 0.0, 2.0 ** (axes * (depth + 1)))
     lot = (np.arange(len(cells), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) / 2**32
