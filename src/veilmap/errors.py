@@ -100,4 +100,4 @@ def need(module: str, extra: str, why: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise MissingExtra(f"{why} needs the package {module}. Install it: pip install 'veilmap[{extra}]'.") from None
+        raise MissingExtra(f"{why} needs the package {module}: pip install 'veilmap[{extra}]'.") from None

@@ -311,7 +311,7 @@ def test_the_command_finds_an_epsilon(run):
     status, out, err = run(*words)
     assert (status, err) == (0, "")
     found = plan_within(SQUARE, 100, 0.2, "best", rows=100_000)
-    enough = f"epsilon {float(found.epsilon):g} is enough for ± 100 on boxes of 20 % of each axis."
+    enough = f"epsilon {float(found.epsilon):g} is enough for an error of ± 100 rows in boxes of 20 % of each axis."
     assert out.startswith(enough)
     assert "20 % of each axis  " in out
     assert "for 100,000 rows all over the domain with a typical unevenness." in out
@@ -328,10 +328,10 @@ def test_the_command_says_what_its_figures_cover(run):
         "These errors are the noise that privacy costs. Leaves that"
         in run("--epsilon", "1", "--height", "3", "--method", "quad-opt")[1]
     )
-    assert "follows the data" in run("--epsilon", "1", "--height", "3", "--method", "kd-standard")[1]
+    assert "adapts to the data" in run("--epsilon", "1", "--height", "3", "--method", "kd-standard")[1]
     out = run("--epsilon", "1", "--height", "3", "--method", "kd-standard", "--rows", "1000")[1]
     assert "for 1,000 rows all over the domain" in out
-    assert "follows the data" not in out
+    assert "adapts to the data" not in out
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_the_command_draws_and_does_not_overwrite(west: vm.Release, tmp_path: Pa
     before = there.read_bytes()
     status, _, said = run(*first)
     assert status == 2
-    assert "exists already" in said
+    assert "already exists" in said
     assert there.read_bytes() == before
     assert run(*first, "--overwrite", "--uncertainty")[0] == 0
     assert there.read_bytes() != before
@@ -86,7 +86,7 @@ def test_the_command_draws_and_does_not_overwrite(west: vm.Release, tmp_path: Pa
         (["-o", "map.gif"], "The name of a picture must end in .png, .svg or .pdf"),
         (["-o", "missing/map.png"], "does not exist"),
         (["-o", "west.parquet", "--overwrite"], "is the release itself"),
-        (["-o", "map.png", "--size", "5"], "like 8x6; got '5'"),
+        (["-o", "map.png", "--size", "5"], "such as 8x6; got '5'"),
         (["-o", "map.png", "--size", "1x1"], "2 to 40 inches"),
         (["-o", "map.png", "--size", "nanx4"], "2 to 40 inches"),
         (["-o", "map.png", "--dpi", "7"], "30 to 1200 dots per inch"),

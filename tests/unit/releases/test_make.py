@@ -374,7 +374,7 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
             {"method": "quad-opt", "height": 32},
             "halved 31 times along each axis, got height=32: choose a smaller one",
         ),
-        ({"method": "quad-opt", "height": 10**9}, "halved more than 62 times"),
+        ({"method": "quad-opt", "height": 10**9}, "halved at most 62 times"),
         (
             {"method": METHODS["kd-standard"], "sample": 0.1},
             "height, prune, sample, noise, budget and options go with a method's name",
