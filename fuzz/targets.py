@@ -490,7 +490,7 @@ def file(name: str, data: bytes) -> Path:
 def read_points(path: Path, unit: str | None) -> None:
     """All rows of a file, as the vault would read them, but with no wall around."""
     engine = open_points(str(path), PLANE, unit)
-    with engine.quiet():  # type: ignore[attr-defined]
+    with engine.reading_context():  # type: ignore[attr-defined]
         for _, batch in engine.shares():  # type: ignore[attr-defined]
             for piece in batch():
                 assert len({len(column) for column in piece.columns}) == 1
