@@ -446,7 +446,7 @@ def test_noise_of_a_converted_budget_is_private(epsilon: Fraction, delta: Fracti
     ],
 )
 def test_budget_that_cannot_be_converted_is_refused(epsilon: int, delta: Fraction) -> None:
-    with pytest.raises(BadInput, match="epsilon of 2"):
+    with pytest.raises(BadInput, match="epsilon from 2"):
         concentrated(Fraction(epsilon), Fraction(delta))
 
 

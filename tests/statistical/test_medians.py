@@ -868,7 +868,7 @@ def test_a_sample_is_taken_at_its_rate_and_what_it_is_worth_is_spent(
         (([1.0], 0, 10, 1, "smooth-sensitivity"), {"delta": 1}, "delta must be a number above 0 and below 1, got 1"),
         (([1.0], 0, 10, 1, "smooth-sensitivity"), {"delta": "no"}, "above 0 and below 1, got 'no'"),
         (([1.0], 0, 10, 1), {"delta": 0.1}, "the other mechanisms take none: got delta=0.1 for 'exponential'"),
-        (([1.0], 0, 10, 1, "cell"), {"delta": 0}, "private without one: got delta=0 for 'cell'"),
+        (([1.0], 0, 10, 1, "cell"), {"delta": 0}, "take none: got delta=0 for 'cell'"),
         (([1.0], 0, 10, 1), {"sample": 0}, "sample must be a number above 0 and up to 1, got 0"),
         (([1.0], 0, 10, 1), {"sample": 1.01}, "up to 1, got 1.01"),
         (([1.0], 0, 10, 1), {"sample": True}, "up to 1, got True"),

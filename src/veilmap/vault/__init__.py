@@ -1,4 +1,4 @@
-"""The trusted core: the only code that sees exact values. AUDIT.md is the guide to reading it.
+"""The trusted core, which turns exact values into noisy ones. AUDIT.md is the guide to reading it.
 
 Points enter through :func:`seal`. Only noisy numbers come out: a :class:`NoisyTree` and the answer of its
 :class:`Check`, both from :func:`measure`, and the number that :func:`private_median` returns.

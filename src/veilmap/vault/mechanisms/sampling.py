@@ -16,7 +16,7 @@ from veilmap.vault.mechanisms.laplace import DRAWS_PER_KEY, Probability, exp_bou
 def poisson(rate: Fraction, n: int, keys: Keys) -> Flags:
     """Return which of ``n`` units are sampled: each independently, with probability exactly ``rate``."""
     if not 0 < rate <= 1:
-        raise BadInput(f"The rate of a sample must be above 0 and at most 1, got {float(rate):.3g}.")
+        raise BadInput(f"The rate of a sample must be above 0 and up to 1, got {float(rate):.3g}.")
     chosen, chance = np.ones(n, np.bool_), Probability(lambda precision: (rate, rate))
     for first in range(0, n if rate < 1 else 0, DRAWS_PER_KEY):
         bits, block = RandomBits(keys.fresh()), chosen[first : first + DRAWS_PER_KEY]
