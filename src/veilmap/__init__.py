@@ -2,8 +2,8 @@
 
 >>> import veilmap as vm
 >>> domain = vm.Domain({"lon": (-124.82, -103.00), "lat": (31.33, 49.00)})
->>> release = vm.release(points, domain, epsilon=0.5)      # doctest: +SKIP
->>> release.count([[-120, 45, -119, 46]]).estimate         # doctest: +SKIP
+>>> release = vm.release(points, domain, epsilon=0.5)
+>>> estimate = release.count([[-116, 39, -114, 41]]).estimate
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# Names are loaded when they are first used, so that `veilmap --help` does not wait for numba.
+# Names are imported when they are first used, so that `veilmap --help` does not wait for numba.
 _HOME = {
     "AdaptiveGrid": "structures",
     "Answers": "answers.answerer",
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name == "basemap":  # where it was first; it has lines and land for maps of one's own
+    if name == "basemap":  # its first public location; it has coastlines and land for maps of your own
         return import_module("veilmap.geography.basemap")
     if name not in _HOME:
         raise AttributeError(f"module 'veilmap' has no attribute {name!r}")

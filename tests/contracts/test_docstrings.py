@@ -61,6 +61,14 @@ def test_no_example_is_skipped(name: str) -> None:
         assert not any(doctest.SKIP in example.options for example in test.examples)
 
 
+def test_the_examples_of_the_package_run() -> None:
+    test = doctest.DocTestParser().get_doctest(vm.__doc__ or "", shared_names(), "veilmap", None, None)
+    runner, report = doctest.DocTestRunner(optionflags=FLAGS), []
+    runner.run(test, out=report.append)
+    assert test.examples
+    assert not runner.failures, "".join(report)
+
+
 def test_an_example_that_is_wrong_is_found() -> None:
     wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
     runner = doctest.DocTestRunner(optionflags=FLAGS)

@@ -1,1 +1,1 @@
-"""Methods: everything about a release that is decided before the data is touched. All of it is public."""
+"""Methods: all choices of a release that are made before the data is read. They are public."""

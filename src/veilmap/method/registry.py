@@ -1,4 +1,4 @@
-"""Methods by name."""
+"""The named methods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METHODS: dict[str, Method] = {
         Method(name="uniform-grid", structure=UniformGrid()),
         Method(name="adaptive-grid", structure=AdaptiveGrid()),
         Method(name="privtree", structure=PrivTree()),
-        # Yardsticks, not private: exact medians with noisy counts, and nothing but the truth.
+        # non-private baselines: exact medians with noisy counts, and exact medians with exact counts
         Method(name="kd-true", structure=KdTree(median="exact")),
         Method(
             name="kd-pure", structure=KdTree(median="exact"), noise=Noise.NONE, estimate=PostProcessing.NOISY_COUNTS
@@ -44,23 +44,23 @@ def named(
     sample: object = None,
     options: Mapping[str, object] | None = None,
 ) -> Method:
-    """A method of the registry, with its height, pruning threshold, sampling rate and further options set."""
+    """Return the method with a name, with its height, pruning threshold, sampling rate and further options set."""
     if name not in METHODS:
         raise BadInput(f"There is no method {name!r}. {near_misses(name, METHODS)}")
     method = METHODS[name]
-    given = {key: value for key, value in (("height", height), ("sample", sample)) if value is not None}
-    given |= options or {}
-    for option in given:
+    settings = {key: value for key, value in (("height", height), ("sample", sample)) if value is not None}
+    settings |= options or {}
+    for option in settings:
         if option not in _options(method):
-            able = [m.name for m in METHODS.values() if m.private and option in _options(m)]
-            way = f", or take one of {', '.join(able)}" if able else ""
-            if not able and _options(method):
-                way = f", or it has {', '.join(_options(method))}"
-            raise BadInput(f"{name} has no {option} to set: leave it out{way}.")
-    structure = replace(method.structure, **given)  # type: ignore[type-var]
+            others = [m.name for m in METHODS.values() if m.private and option in _options(m)]
+            hint = f", or choose one of {', '.join(others)}" if others else ""
+            if not others and _options(method):
+                hint = f". Its options are {', '.join(_options(method))}"
+            raise BadInput(f"{name} has no option {option}. Leave it out{hint}.")
+    structure = replace(method.structure, **settings)  # type: ignore[type-var]
     return replace(method, structure=structure, prune_below=prune_below)
 
 
 def _options(method: Method) -> list[str]:
-    """What can be set of its structure."""
+    """Return the names of the options of a method's structure."""
     return [field.name for field in fields(method.structure)]  # type: ignore[arg-type]

@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "non-private baseline": (("kd-pure", 1), {}),
     "no method": (("quad", 1), {}),
     "epsilon must be": (("quad-opt", 0), {}),
-    "give a delta": (("quad-opt", 1), {"noise": "discrete-gaussian"}),
+    "Give a delta": (("quad-opt", 1), {"noise": "discrete-gaussian"}),
     "max_rows_per_unit must be a whole number": (("quad-opt", 1), {"max_rows_per_unit": 0}),
 }
 

@@ -186,23 +186,23 @@ GOOD = {"--epsilon": "1", "--domain": DOMAIN, "--method": "quad-opt", "--height"
         ({"--domain": "id=0:1,lat=31:49"}, None),  # ids are numbers until row 4000: those rows are dropped
         ({"--method": "quad-op"}, "Did you mean 'quad-opt'"),
         ({"--method": "bests"}, "There is no method 'bests'. Did you mean 'best'"),
-        ({"--method": "best"}, "best has no height to set: leave it out, or take one of quad-baseline"),
+        ({"--method": "best"}, "best has no option height. Leave it out, or choose one of quad-baseline"),
         ({"--height": "20"}, "GiB of memory"),
         ({"--height": "32"}, "can be halved 31 times"),
         ({"--height": "-1"}, "0 or more, got -1"),
         ({"--prune": "nan"}, "must be a finite number"),
         ({"--crs": "EPSG:none"}, "There is no coordinate system 'EPSG:none'"),
-        ({"--delta": "1e-6"}, "The promise of quad-opt is pure: leave delta out"),
-        ({"--noise": "discrete-gaussian"}, "is (epsilon, delta): give a delta"),
+        ({"--delta": "1e-6"}, "The guarantee of quad-opt is pure. Leave delta out"),
+        ({"--noise": "discrete-gaussian"}, "is (epsilon, delta). Give a delta"),
         ({"--noise": "discrete-gaussian", "--delta": "0"}, "delta is a number between 0 and 0.1"),
         ({"--noise": "discrete-gaussian", "--delta": "x"}, "delta is a number between 0 and 0.1"),
-        ({"--noise": "none"}, "is discrete-laplace or discrete-gaussian, got 'none'"),
-        ({"--noise": "gauss"}, "is discrete-laplace or discrete-gaussian, got 'gauss'"),
-        ({"--sample": "0.1"}, "quad-opt has no sample to set: leave it out"),
+        ({"--noise": "none"}, "must be discrete-laplace or discrete-gaussian, got 'none'"),
+        ({"--noise": "gauss"}, "must be discrete-laplace or discrete-gaussian, got 'gauss'"),
+        ({"--sample": "0.1"}, "quad-opt has no option sample. Leave it out"),
         ({"--sample": "2", "--method": "kd-standard"}, "rate of a sample is a number above 0, up to 1, got '2'"),
         ({"--method": "kd-pure"}, "kd-pure is a non-private baseline"),
         ({"--method": "kd-true"}, "kd-true is a non-private baseline"),
-        ({"--method": "privtree"}, "privtree has no height to set: leave it out"),
+        ({"--method": "privtree"}, "privtree has no option height. Leave it out"),
         ({"--method": "hilbert-r", "--domain": "lon=-125:-103"}, "2 or more axes"),
         ({"--unit": "id"}, "give unit= and max_rows_per_unit= together, or neither"),
         ({"--max-rows-per-unit": "3"}, "give unit= and max_rows_per_unit= together, or neither"),
@@ -361,7 +361,7 @@ def test_a_spoiled_release_is_one_sentence_and_status_2(run, released, tmp_path,
     (tmp_path / "spoiled.parquet").write_bytes(data)
     status, out, err = run(command, tmp_path / "spoiled.parquet")
     assert (status, out) == (2, "")
-    assert "was altered after it was written" in err
+    assert "was changed after it was written" in err
 
 
 @pytest.mark.parametrize("command", [None, *sorted(c.name or c.callback.__name__ for c in app.registered_commands)])
@@ -510,7 +510,7 @@ def test_options_and_a_workload_are_set_on_the_command_line(run, trips, tmp_path
     method = vm.load(out).method
     assert (method["structure"]["configuration"]["fanout"], method["budget"]["name"]) == (2, "workload")
     assert run("plan", *words, *more)[0] == 0
-    for bad, sentence in (("fanout", "name=value"), ("fanuot=2", "has no fanuot to set"), ("fanout=3", "fanout 2")):
+    for bad, sentence in (("fanout", "name=value"), ("fanuot=2", "has no option fanuot"), ("fanout=3", "fanout 2")):
         code, _, err = run("release", trips, "-o", tmp_path / "no.parquet", *words, "--set", bad)
         assert code == 2
         assert sentence in err

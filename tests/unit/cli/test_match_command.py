@@ -233,7 +233,7 @@ ONE_PARTY = {"--listen": "127.0.0.1:0", "--out": "new.csv"}
         (2, {"--on": None}, "--on is missing. Both parties must agree on it."),
         (2, {"--epsilon": None}, "--epsilon is missing. Both parties must agree on it."),
         (2, {"--domain": None}, "--domain is missing. Both parties must agree on it."),
-        (2, {"--domain": "age"}, "A domain is written like"),
+        (2, {"--domain": "age"}, "Write a domain like"),
         (2, {"--on": "age=2"}, "Every axis of the domain needs a threshold, and hours has none. Add it to --on."),
         (2, {"--on": "age=2,hours"}, "--on takes name=value, each name once; got 'hours'."),
         (2, {"--on": "age=2,hours=5,age=3"}, "--on takes name=value, each name once; got 'age=3'."),

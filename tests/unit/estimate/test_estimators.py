@@ -473,12 +473,12 @@ def test_an_estimate_goes_with_any_method(name, estimate):
 
 @pytest.mark.parametrize("estimate", ["shrinkage", "", 3, None.__class__, ["shrink"]])
 def test_an_estimate_that_is_none_is_refused(estimate):
-    with pytest.raises(BadInput, match="is noisy-counts, least-squares, shrink or nonnegative, got"):
+    with pytest.raises(BadInput, match="must be noisy-counts, least-squares, shrink or nonnegative, got"):
         vm.release(towns(10), SPACE, 0.5, estimate=estimate)
 
 
 def test_a_method_by_hand_has_its_own_estimate():
-    with pytest.raises(BadInput, match="go with a method's name"):
+    with pytest.raises(BadInput, match="need the name of a method"):
         vm.release(towns(10), SPACE, 0.5, METHODS["quad-opt"], estimate="shrink")
 
 

@@ -64,7 +64,7 @@ def test_what_a_method_cannot_have_is_refused_with_those_that_can(name, option, 
         assert getattr(named(name, **{option: value}).structure, option) == Fraction(value)
         return
     able = ", ".join(m for m in METHODS if m not in without and m not in EXACT)
-    with pytest.raises(BadInput, match=f"^{name} has no {option} to set: leave it out, or take one of {able}.$"):
+    with pytest.raises(BadInput, match=rf"^{name} has no option {option}\. Leave it out, or choose one of {able}.$"):
         named(name, **{option: value})
     assert option not in {field.name for field in fields(METHODS[name].structure)}
 
@@ -205,7 +205,7 @@ def test_a_budget_that_is_not_given_is_the_structures_usual_one(structure, usual
     assert through_json(Method(structure=structure)).budget == usual
     if usual == LeafOnly():
         with pytest.raises(
-            BadInput, match=f"A {type(structure).__name__} counts only its leaves: its budget is LeafOnly"
+            BadInput, match=rf"A {type(structure).__name__} counts only its leaves\. Its budget must be LeafOnly"
         ):
             Method(structure=structure, budget=Uniform())
     else:
@@ -279,7 +279,7 @@ def test_an_unknown_method_is_refused_with_its_near_misses(name, sentence):
 def test_an_unknown_part_of_a_record_is_refused_with_its_near_misses():
     record = METHODS["quad-opt"].to_json()
     record["budget"]["name"] = "geometrical"
-    with pytest.raises(BadInput, match=r"no 'geometrical' here. Did you mean 'geometric'"):
+    with pytest.raises(BadInput, match=r"'geometrical' is not known here\. Did you mean 'geometric'"):
         Method.from_json(record)
 
 
@@ -424,7 +424,8 @@ def test_best_shares_its_budget_out_itself(budget):
 
 
 def test_an_option_that_nobody_has_is_refused_with_what_there_is():
-    with pytest.raises(BadInput, match=r"^best has no foo to set: leave it out\.$"):
+    with pytest.raises(BadInput, match=r"^best has no option foo\. Leave it out\.$"):
         named("best", options={"foo": 2})
-    with pytest.raises(BadInput, match=r"^quad-opt has no foo to set: leave it out, or it has height, check\.$"):
+    sentence = r"^quad-opt has no option foo\. Leave it out\. Its options are height, check\.$"
+    with pytest.raises(BadInput, match=sentence):
         named("quad-opt", options={"foo": 2})

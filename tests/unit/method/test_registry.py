@@ -172,9 +172,9 @@ def test_gaussian_noise_spends_exactly_rho(name: str, axes: int) -> None:
     assert (release.privacy.epsilon, release.privacy.delta) == (EPSILON, DELTA)
     assert release.privacy.private
     assert "-differentially private for one row" in release.privacy.statement()
-    with pytest.raises(BadInput, match="give a delta"):
+    with pytest.raises(BadInput, match="Give a delta"):
         released(name, axes, noise=Noise.DISCRETE_GAUSSIAN)
-    with pytest.raises(BadInput, match="leave delta out"):
+    with pytest.raises(BadInput, match="Leave delta out"):
         released(name, axes, delta=DELTA)
 
 
@@ -200,7 +200,7 @@ def test_people_and_gaussian_noise_go_together(name: str, axes: int) -> None:
 @each
 def test_medians_may_be_those_of_a_sample_where_there_are_medians(name: str, axes: int) -> None:
     if not has(name, "sample"):
-        with pytest.raises(BadInput, match=f"{name} has no sample to set"):
+        with pytest.raises(BadInput, match=f"{name} has no option sample"):
             released(name, axes, sample=0.25)
         return
     if name in YARDSTICKS:

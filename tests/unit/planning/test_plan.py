@@ -287,7 +287,7 @@ def test_bounds_that_are_too_wide_or_too_narrow():
         ({"side": None}, "got None"),
         ({"method": "bets"}, "Did you mean 'best'"),
         ({"rows": None}, "Give the expected number, or a height"),
-        ({"delta": 1e-6}, "is pure: leave delta out"),
+        ({"delta": 1e-6}, r"is pure\. Leave delta out"),
     ],
     ids=str,
 )
@@ -362,13 +362,13 @@ def test_the_command_refuses_with_a_sentence(run, words, sentence):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"noise": "discrete-gaussian"}, "give a delta"),
-        ({"delta": 1e-6}, "is pure: leave delta out"),
-        ({"sample": 0.1}, "quad-opt has no sample to set"),
+        ({"noise": "discrete-gaussian"}, "Give a delta"),
+        ({"delta": 1e-6}, r"is pure\. Leave delta out"),
+        ({"sample": 0.1}, "quad-opt has no option sample"),
         ({"max_rows_per_unit": 0}, "from 1 to 1000000, got 0"),
         ({"max_rows_per_unit": -2}, "from 1 to 1000000, got -2"),
         ({"max_rows_per_unit": 0.5}, r"from 1 to 1000000, got 0\.5"),
-        ({"method": "privtree"}, "privtree has no height to set"),
+        ({"method": "privtree"}, "privtree has no option height"),
     ],
     ids=str,
 )
@@ -378,7 +378,7 @@ def test_a_plan_refuses_what_a_release_would(given, sentence):
 
 
 def test_a_plan_that_cannot_fit_is_refused_with_its_size():
-    with pytest.raises(TooLarge, match=r"height 17 over 2 axes has 2\.29e\+10 nodes and would take .* GiB"):
+    with pytest.raises(TooLarge, match=r"height 17 over 2 axes has 2\.29e\+10 nodes and would need .* GiB"):
         plan(SQUARE, 1, "quad-opt", height=17)
 
 

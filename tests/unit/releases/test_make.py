@@ -52,7 +52,7 @@ def charges(release):
 @pytest.mark.parametrize("epsilon", [0.1, "1/3", 7])
 def test_the_ledger_adds_up_to_epsilon_exactly(method, height, epsilon):
     if method in FREE and height is not None:
-        with pytest.raises(vm.BadInput, match=f"{method} has no height to set: leave it out"):
+        with pytest.raises(vm.BadInput, match=rf"{method} has no option height\. Leave it out"):
             vm.release(POINTS, PLANE, epsilon, method, height)
         return
     privacy = published(POINTS, PLANE, epsilon, method, height).privacy
@@ -150,7 +150,7 @@ def test_one_to_eight_axes_work_without_a_height(method, axes):
 def test_a_kd_tree_of_eight_levels_over_many_axes_is_refused_before_the_data_is_read(method, axes, monkeypatch):
     monkeypatch.setattr("veilmap.method.resources.free_memory", lambda: 2**30)
     monkeypatch.setattr("veilmap.releases.make.seal", lambda *_: pytest.fail("the data was touched"))
-    with pytest.raises(TooLarge, match=r"would take \S+ GiB of memory; 1 GiB are free: choose a smaller height"):
+    with pytest.raises(TooLarge, match=r"would need \S+ GiB of memory; 1 GiB are free\. Choose a smaller height"):
         published(np.empty((0, axes)), space(axes), 1, method, 8)
 
 
@@ -162,7 +162,7 @@ def test_structures_and_budgets_are_set_by_name():
     assert release.method["structure"]["configuration"]["fanout"] == 2
     assert release.method["budget"]["name"] == "workload"
     with pytest.raises(
-        vm.BadInput, match=r"^kd-standard has no fanuot to set: leave it out, or it has height, switch, "
+        vm.BadInput, match=r"^kd-standard has no option fanuot\. Leave it out\. Its options are height, switch, "
     ):
         vm.release(POINTS, PLANE, 1, "kd-standard", options={"fanuot": 2})
     with pytest.raises(vm.BadInput, match="kd-pure has exact counts"):
@@ -359,43 +359,43 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
         ({"method": 7}, r"a name or a veilmap.Method, got int"),
         (
             {"method": METHODS["quad-geo"], "height": 3},
-            "height, prune, sample, noise, budget and options go with a method's name",
+            "height, prune, sample, noise, budget and options need the name of a method",
         ),
         (
             {"method": METHODS["quad-geo"], "prune": 3},
-            "height, prune, sample, noise, budget and options go with a method's name",
+            "height, prune, sample, noise, budget and options need the name of a method",
         ),
-        ({"height": 3}, "best has no height to set: leave it out, or take one of quad-"),
+        ({"height": 3}, r"best has no option height\. Leave it out, or choose one of quad-"),
         ({"method": "quad-opt", "height": -1}, "0 or more, got -1"),
         ({"method": "quad-opt", "height": 2.0}, r"whole number, 0 or more, got 2\.0"),
         ({"method": "quad-opt", "height": True}, "whole number, 0 or more, got True"),
         ({"method": "quad-opt", "height": "3"}, "whole number, 0 or more, got '3'"),
         (
             {"method": "quad-opt", "height": 32},
-            "halved 31 times along each axis, got height=32: choose a smaller one",
+            r"halved 31 times per axis, got height=32\. Choose a smaller height",
         ),
         ({"method": "quad-opt", "height": 10**9}, "halved at most 62 times"),
         (
             {"method": METHODS["kd-standard"], "sample": 0.1},
-            "height, prune, sample, noise, budget and options go with a method's name",
+            "height, prune, sample, noise, budget and options need the name of a method",
         ),
-        ({"method": METHODS["quad-geo"], "noise": "discrete-laplace"}, "go with a method's name"),
-        ({"method": "privtree", "height": 3}, "privtree has no height to set: leave it out, or take one of quad-"),
-        ({"sample": 0.1}, "best has no sample to set: leave it out, or take one of kd-standard, kd-hybrid"),
+        ({"method": METHODS["quad-geo"], "noise": "discrete-laplace"}, "need the name of a method"),
+        ({"method": "privtree", "height": 3}, r"privtree has no option height\. Leave it out, or choose one of quad-"),
+        ({"sample": 0.1}, r"best has no option sample\. Leave it out, or choose one of kd-standard, kd-hybrid"),
         ({"method": "kd-hybrid", "sample": 0}, "rate of a sample is a number above 0, up to 1, got 0"),
         ({"method": "kd-hybrid", "sample": 1.5}, "rate of a sample is a number above 0, up to 1"),
-        ({"noise": "none"}, "noise of a release is discrete-laplace or discrete-gaussian, got 'none'"),
-        ({"noise": vm.Noise.NONE}, "noise of a release is discrete-laplace or discrete-gaussian, got 'none'"),
+        ({"noise": "none"}, "noise of a release must be discrete-laplace or discrete-gaussian, got 'none'"),
+        ({"noise": vm.Noise.NONE}, "noise of a release must be discrete-laplace or discrete-gaussian, got 'none'"),
         ({"noise": "gaussian"}, "got 'gaussian'"),
-        ({"noise": "discrete-gaussian"}, r"The promise of best .* is \(epsilon, delta\): give a delta"),
-        ({"delta": 1e-6}, "The promise of best is pure: leave delta out, or choose the noise discrete-gaussian"),
+        ({"noise": "discrete-gaussian"}, r"The guarantee of best .* is \(epsilon, delta\)\. Give a delta"),
+        ({"delta": 1e-6}, r"The guarantee of best is pure\. Leave delta out, or choose the noise discrete-gaussian"),
         ({"noise": "discrete-gaussian", "delta": 0}, "delta is a number between 0 and 0.1, .* got 0"),
         ({"noise": "discrete-gaussian", "delta": 1}, "delta is a number between 0 and 0.1, .* got 1"),
         ({"noise": "discrete-gaussian", "delta": "tiny"}, "delta is a number between 0 and 0.1, .* got 'tiny'"),
         ({"noise": "discrete-gaussian", "delta": "1e-99"}, "a delta of 2"),
         (
             {"method": vm.Method(structure=vm.KdTree(2, median="smooth-sensitivity"))},
-            r"The promise of custom .* is \(epsilon, delta\): give a delta",
+            r"The guarantee of custom .* is \(epsilon, delta\)\. Give a delta",
         ),
         ({"unit": np.arange(500)}, "give unit= and max_rows_per_unit= together, or neither"),
         ({"max_rows_per_unit": 3}, "give unit= and max_rows_per_unit= together, or neither"),
@@ -428,7 +428,7 @@ def test_a_bad_argument_is_refused_with_a_sentence(changed, sentence):
 @pytest.mark.parametrize(("axes", "height"), [(2, 25), (8, 7), (1, 30)])
 def test_a_tree_too_large_for_memory_is_refused_with_its_size(axes, height, monkeypatch):
     monkeypatch.setattr("veilmap.method.resources.free_memory", lambda: 2**30)
-    with pytest.raises(TooLarge, match=r"would take \S+ GiB of memory; 1 GiB are free: choose a smaller height"):
+    with pytest.raises(TooLarge, match=r"would need \S+ GiB of memory; 1 GiB are free\. Choose a smaller height"):
         vm.release(np.empty((0, axes)), space(axes), 1, "quad-opt", height)
 
 

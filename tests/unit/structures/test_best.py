@@ -213,7 +213,7 @@ def test_another_budget_is_refused_with_a_way_out(budget: object) -> None:
 def test_budgets_that_do_not_fit_at_all() -> None:
     with pytest.raises(BadInput, match="best divides its budget itself"):
         Method(structure=Best(), budget=Levels([1, 1]))
-    with pytest.raises(BadInput, match="give it a budget like Geometric"):
+    with pytest.raises(BadInput, match="Give it a budget like Geometric"):
         release(rows_of("uniform", 10, 1), domain_of(1), Fraction(1), Method(structure=Quadtree(2), budget=Chosen()))
 
 
