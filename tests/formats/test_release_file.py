@@ -601,6 +601,27 @@ def test_a_golden_file_of_format_2_still_says_the_same(request):
     assert not release.privacy.private
 
 
+PRIVATE_GOLDEN = ["private-best", "private-people", "private-medians", "private-privtree"]
+
+
+@pytest.mark.parametrize("name", PRIVATE_GOLDEN)
+def test_private_files_of_the_first_edition_pass_all_checks(name, request, run):
+    """Their charges have older descriptions. Version 0.1.0 wrote them, and they are never written again."""
+    path = request.path.parent / "golden" / f"{name}.parquet"
+    release, stored = vm.load(path), json.loads(path.with_suffix(".json").read_text())
+    assert release.privacy.private
+    assert [[c.what, str(c.epsilon or c.rho)] for c in release.privacy.ledger] == stored["charges"]
+    costs = release.path_costs()
+    assert costs.agrees
+    assert costs.total == pytest.approx(stored["total"], rel=1e-9)
+    answers = release.count(stored["boxes"])
+    assert answers.estimate.tolist() == pytest.approx(stored["estimate"], rel=1e-12)
+    for part, values in stored["errors"].items():
+        assert getattr(answers._parts, part).tolist() == pytest.approx(values, rel=1e-9)
+    status, _, err = run("info", path, "--check")
+    assert (status, err) == (0, "")
+
+
 def test_fixed_entropy_is_written_into_the_file(tmp_path):
     with fixed_entropy(1):
         made(height=1).save(tmp_path / "r.parquet")
