@@ -1,8 +1,8 @@
-"""The speed and size bars, each measured here and now beside the yardstick it is stated in.
+"""Check the limits on speed and size. Each is measured on this machine, next to the reference it is stated against.
 
     python -m benchmarks.bars
 
-Times are the best of several runs, taken in turns with the yardstick's, because machines are noisy.
+Times are the best of several runs, which alternate with runs of the reference, because timings are noisy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TREE_HEIGHT = 10
 
 
 def best_of(runs: int, *jobs: Callable[[], object]) -> list[float]:
-    """The shortest time of each job, the jobs taking turns."""
+    """Return the shortest time of each job in seconds; the jobs run alternately."""
     times = [[] for _ in jobs]
     for _ in range(runs):
         for job, seconds in zip(jobs, times, strict=True):
@@ -42,15 +42,15 @@ def best_of(runs: int, *jobs: Callable[[], object]) -> list[float]:
 
 
 class Report:
-    """Rows of what, measured, bar, verdict."""
+    """A printed table of measurements and their limits, which counts the limits that were missed."""
 
     def __init__(self) -> None:
         self.missed = 0
-        print(f"{'what':<62}{'measured':>24}{'bar':>22}")
+        print(f"{'what':<62}{'measured':>24}{'limit':>22}")
 
-    def row(self, what: str, measured: str, bar: str, met: bool) -> None:
+    def row(self, what: str, measured: str, limit: str, met: bool) -> None:
         self.missed += not met
-        print(f"{what:<62}{measured:>24}{bar:>22}  {'met' if met else 'MISSED'}", flush=True)
+        print(f"{what:<62}{measured:>24}{limit:>22}  {'met' if met else 'MISSED'}", flush=True)
 
 
 def ready(
@@ -60,7 +60,7 @@ def ready(
     method: str = "quad-opt",
     epsilon: float = 0.5,
 ) -> vm.Release:
-    """A release that has answered: tables and all."""
+    """Return a release that has answered one query, so that its tables are built."""
     made = vm.release(points, domain, epsilon=epsilon, method=method, height=height)
     made.count(np.concatenate([domain.lo, domain.hi]))
     return made
@@ -72,7 +72,7 @@ def random_boxes(domain: vm.Domain, n: int) -> np.ndarray:
 
 
 def measure_matching(report: Report) -> None:
-    """10,000 × 10,000 records of four attributes: blocking, and one secure comparison."""
+    """Measure blocking of 10,000 × 10,000 records with four attributes, and one secure comparison."""
     people = census(15_000, 5)
     left, right = people[:10_000], people[5_000:]
     block = partial(vm.match, left, right, PEOPLE_THRESHOLDS, 1, domain=PEOPLE_DOMAIN, steps=(1, 1, 1, 100))
@@ -83,7 +83,7 @@ def measure_matching(report: Report) -> None:
 
     ours, theirs = best_of(3, block, compare_plainly)
     report.row(
-        "blocking 10,000 × 10,000 records ÷ a plain look at all pairs",
+        "blocking 10,000 × 10,000 records ÷ comparing all pairs plainly",
         f"{ours / theirs:.2f} ({ours:.2f} / {theirs:.2f} s)",
         "≤ 1.0",
         ours <= theirs,
@@ -97,7 +97,7 @@ def measure_matching(report: Report) -> None:
         lambda: [crypto_scalarmult_ed25519_noclamp(scalar, key.public) for _ in range(2000)],
     )
     report.row(
-        "a secure comparison, both parties ÷ four products of points",
+        "a secure comparison, both parties ÷ four point multiplications",
         f"{ours / theirs:.2f} ({2 * ours:.2f} / {2 * theirs:.2f} ms)",
         "≤ 2.0",
         ours <= 2 * theirs,
@@ -105,19 +105,16 @@ def measure_matching(report: Report) -> None:
     speed = measure_speed(found.rule, 3.0)
     seconds = expected_seconds(found.agreement, speed)
     saved = found.every / speed[0] - seconds
-    print(f"  {speed[0]:,.0f} pairs and {speed[1]:,.0f} listed values a second on all cores:")
+    print(f"  {speed[0]:,.0f} pairs and {speed[1]:,.0f} listed values per second on all cores:")
     print(f"  {seconds / 3600:.2f} hours for {found.work:,} pairs and {found.agreement.listed:,} listed values,")
     print(f"  {saved / 3600:.1f} hours saved (ratio {found.reduction_ratio:.3f}, recall {found.recall:.4f})")
 
 
-def main() -> None:
-    points, source = roads()
-    domain = PAPER_BOX
-    x, y = points[:, 0].copy(), points[:, 1].copy()
-    print(f"{len(points):,} points ({source}), {os.cpu_count()} cores\n")
-    report = Report()
-    made = ready(points, domain)  # compiles the kernels
+def measure_builds(report: Report, points: np.ndarray, domain: vm.Domain) -> None:
+    """Measure the time to build releases, against a histogram and a k-d tree of scipy."""
+    from scipy.spatial import cKDTree
 
+    x, y = points[:, 0].copy(), points[:, 1].copy()
     builds = {
         "quad-opt, height 10": partial(ready, points, domain),
         **{f"best, epsilon {e}": partial(ready, points, domain, None, "best", e) for e in (0.1, 0.5, 1.0)},
@@ -132,9 +129,6 @@ def main() -> None:
             "≤ 1.0",
             ours <= theirs,
         )
-
-    from scipy.spatial import cKDTree
-
     for method, bar in (("kd-standard", 1.5), ("kd-hybrid", 1.0), ("hilbert-r", 2.0)):
         build = partial(vm.release, points, domain, epsilon=0.5, method=method, height=8)
         build()
@@ -146,6 +140,9 @@ def main() -> None:
             ours / theirs <= bar,
         )
 
+
+def measure_queries(report: Report, points: np.ndarray, domain: vm.Domain, made: vm.Release) -> None:
+    """Measure the time of counts of zones and boxes, with and without error bars."""
     zones = counties(domain, 3000)
     made.count(zones[:1])  # compiles its kernel
     seconds = best_of(3, lambda: made.count(zones).high)[0]
@@ -154,7 +151,7 @@ def main() -> None:
     boxes = random_boxes(domain, 1_000_000)
     seconds = best_of(5, lambda: made.count(boxes).estimate)[0]
     rate = len(boxes) / seconds
-    report.row("box counts a second, quad-opt, one core", f"{rate / 1e6:.1f} M", "≥ 5 M", rate >= 5e6)
+    report.row("box counts per second, quad-opt, one core", f"{rate / 1e6:.1f} M", "≥ 5 M", rate >= 5e6)
     seconds = best_of(5, lambda: made.count(boxes).high)[0]
     rate = len(boxes) / seconds
     report.row("the same with error bars", f"{rate / 1e6:.1f} M", "≥ 0.5 M", rate >= 5e5)
@@ -164,11 +161,14 @@ def main() -> None:
         tree.count(boxes[:20_000])  # builds its tables
         seconds = best_of(3, lambda tree=tree: tree.count(boxes[:100_000]).estimate)[0]
         report.row(
-            f"box counts a second, {method}, one core", f"{1e2 / seconds:.0f} k", "≥ 200 k", 1e5 / seconds >= 2e5
+            f"box counts per second, {method}, one core", f"{1e2 / seconds:.0f} k", "≥ 200 k", 1e5 / seconds >= 2e5
         )
         seconds = best_of(3, lambda tree=tree: tree.count(boxes[:20_000]).high)[0]
         report.row("the same with error bars", f"{2e1 / seconds:.0f} k", "≥ 20 k", 2e4 / seconds >= 2e4)
 
+
+def measure_file(report: Report, made: vm.Release, boxes: np.ndarray) -> None:
+    """Measure the size of a release file, and the time to load it and to answer the first query."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "roads.parquet"
         made.save(path)
@@ -182,26 +182,44 @@ def main() -> None:
             firsts += best_of(1, lambda fresh=fresh: fresh.count(boxes[:1]))
         report.row("then its first answer", f"{min(firsts):.3f} s", "< 0.1 s", min(firsts) < 0.1)
 
-    measure_matching(report)
 
+def measure_start(report: Report) -> None:
+    """Measure the start-up time of the command line."""
     command = [str(Path(sys.executable).with_name("veilmap")), "--help"]
-    usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    start = best_of(7, lambda: subprocess.run(command, check=True, capture_output=True, env=usual))[0]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    start = best_of(7, lambda: subprocess.run(command, check=True, capture_output=True, env=environment))[0]
     report.row("veilmap --help", f"{start:.2f} s", "< 0.3 s", start < 0.3)
 
-    print("\ngrowth of quad-opt, height 10: time in points")
+
+def print_growth(points: np.ndarray, domain: vm.Domain) -> None:
+    """Print how the build time grows with the number of points and nodes."""
+    print("\nbuild time of quad-opt, height 10, by number of points")
     sizes = (10**5, 10**6, 10**7)
     pool = points[np.random.default_rng(2).integers(0, len(points), sizes[-1])]
     for n in sizes:
         seconds = best_of(3, lambda n=n: ready(pool[:n], domain))[0]
         print(f"  {n:>12,} points {seconds:8.3f} s")
-    print("growth in nodes, 100,000 points")
+    print("build time by number of nodes, 100,000 points")
     for height in (6, 7, 8, 9, 10, 11):
         seconds = best_of(3, lambda height=height: ready(pool[:100_000], domain, height))[0]
         nodes = (4 ** (height + 1) - 1) // 3
-        print(f"  {nodes:>12,} nodes  {seconds:8.3f} s {1e9 * seconds / nodes:8.0f} ns a node")
+        print(f"  {nodes:>12,} nodes  {seconds:8.3f} s {1e9 * seconds / nodes:8.0f} ns per node")
+
+
+def main() -> None:
+    points, source = roads()
+    domain = PAPER_BOX
+    print(f"{len(points):,} points ({source}), {os.cpu_count()} cores\n")
+    report = Report()
+    made = ready(points, domain)  # compiles the kernels
+    measure_builds(report, points, domain)
+    measure_queries(report, points, domain, made)
+    measure_file(report, made, random_boxes(domain, 1))
+    measure_matching(report)
+    measure_start(report)
+    print_growth(points, domain)
     if report.missed:
-        sys.exit(f"{report.missed} bars missed")
+        sys.exit(f"{report.missed} limits missed")
 
 
 if __name__ == "__main__":

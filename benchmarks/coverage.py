@@ -1,13 +1,14 @@
-"""How often 95 % intervals hold the truth, and how long they are.
+"""Measure how often 95 % intervals contain the true count, and how long they are.
 
     python -m benchmarks.coverage [--methods best,quad-opt:10,kd-hybrid+check] [--axes 3] [--others | FILE …]
 
-Of every data set × method × shape × epsilon: the part of random non-empty boxes whose interval holds the true count,
-and the mean length of intervals over that of intervals for noise alone. Shapes are the paper's, scaled to the domain,
-which is the box around the points (these are public); on other than two axes three cubes and a slab. A method has a
-height after a colon, and +check where a hundredth of ε checks its answers. Files are .parquet tables, whose first
-columns are taken, or .npy arrays; without any, generated points and, on two axes, road files where they are at hand.
-Others are the sets of ``veilmap reproduce rivals --score --quick``.
+For every data set × method × shape × epsilon, it prints the percentage of random non-empty boxes whose interval
+contains the true count, and the mean length of the intervals divided by that of intervals for noise only. Shapes are
+the paper's, scaled to the domain, which is the bounding box of the points (they are public); with other than two axes,
+three cubes and a slab. A method may have a height after a colon, and +check to spend a hundredth of ε on calibration.
+Files are .parquet tables, of which the first columns are read, or .npy arrays. Without files, points are generated,
+and with two axes road files are used if available. --others uses the sets of
+``veilmap reproduce rivals --score --quick``.
 """
 
 from __future__ import annotations
@@ -25,18 +26,16 @@ from veilmap.reproduce.data import two_states
 from veilmap.reproduce.point_sets import default_sets
 
 QUERY_SHAPES = np.array([(1, 1), (5, 5), (10, 10), (15, 0.2)]) / (21.82, 17.67)
-CUBE_SIDES, SLAB_SIDES = (
-    (0.1, 0.25, 0.5),
-    (0.05, 0.8),
-)  # of the domain's sides: those of cubes, across a slab and along it
+CUBE_SIDES = (0.1, 0.25, 0.5)  # as fractions of the domain's sides
+SLAB_SIDES = (0.05, 0.8)  # across the slab and along it, as fractions of the domain's sides
 MEASURED_EPSILONS = (0.1, 0.5, 1.0)
-TARGET_COVERAGE = (93.0, 97.0)
+TARGET_COVERAGE = (93.0, 97.0)  # per cent
 DEFAULT_METHODS = "best,quad-opt,quad-opt+check,quad-opt:10,kd-hybrid,kd-hybrid+check"
 CHECK_OPTION = {"check": "0.01"}
 
 
 def towns(n: int = 100_000, axes: int = 2) -> np.ndarray:
-    """Towns of all sizes, around each of them fewer and fewer points."""
+    """Return points in towns of different sizes, with a density that falls with the distance from their centres."""
     rng = np.random.default_rng(1)
     size = 1 / np.arange(1, 301)
     at, wide = rng.random((300, axes)), 0.002 + 0.02 * np.sqrt(size)
@@ -45,7 +44,7 @@ def towns(n: int = 100_000, axes: int = 2) -> np.ndarray:
 
 
 def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
-    """The sets that are measured: those given, else generated ones and the road files where they are at hand."""
+    """Yield the points of the given files, or else generated points and the road files if available."""
     paths = files or (sorted(DATA_FOLDER.glob("road_*.parquet")) if axes == 2 else [])
     if not files:
         rng = np.random.default_rng(0)
@@ -65,20 +64,20 @@ def sets(files: list[Path], axes: int) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def others() -> Iterator[tuple[str, np.ndarray]]:
-    """Those of the score."""
+    """Yield the default sets of the score."""
     for name, setting in default_sets(0, quick=True).items():
         yield name, setting.points
 
 
 def shapes(axes: int) -> np.ndarray:
-    """The sides of boxes that are asked for, as parts of the domain's."""
+    """Return the sides of the query shapes as fractions of the domain's sides."""
     if axes == 2:
         return QUERY_SHAPES
     return np.array([*([side] * axes for side in CUBE_SIDES), [SLAB_SIDES[0], *[SLAB_SIDES[1]] * (axes - 1)]])
 
 
 def counts(points: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """How many points lie in each box."""
+    """Return the number of points in each box."""
     axes = points.shape[1]
     first, *others = points[np.argsort(points[:, 0])].T
     start, stop = np.searchsorted(first, boxes[:, 0]), np.searchsorted(first, boxes[:, axes], side="right")
@@ -90,7 +89,7 @@ def counts(points: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 
 
 def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random boxes of each shape that are not empty, and their counts: (shapes, number, …)."""
+    """Return random non-empty boxes of each shape, and their counts: (shapes, number, …)."""
     rng, lo, wide = np.random.default_rng(2), domain.lo, domain.hi - domain.lo
     axes = domain.dimensions
     boxes, truth = np.empty((len(QUERY_SHAPES), number, 2 * axes)), np.empty((len(QUERY_SHAPES), number))
@@ -98,23 +97,23 @@ def questions(points: np.ndarray, domain: vm.Domain, number: int) -> tuple[np.nd
         found = 0
         while found < number:
             corner = rng.random((number, axes)) * (1 - shape)
-            some = np.concatenate([lo + corner * wide, lo + (corner + shape) * wide], axis=1)
-            exact = counts(points, some)
+            candidates = np.concatenate([lo + corner * wide, lo + (corner + shape) * wide], axis=1)
+            exact = counts(points, candidates)
             keep = np.flatnonzero(exact)[: number - found]
-            boxes[i, found : found + len(keep)], truth[i, found : found + len(keep)] = some[keep], exact[keep]
+            boxes[i, found : found + len(keep)], truth[i, found : found + len(keep)] = candidates[keep], exact[keep]
             found += len(keep)
     return boxes, truth
 
 
 def how(method: str) -> dict[str, object]:
-    """What a release is told of a method like quad-opt:10+check."""
+    """Return the arguments of ``release`` for a method written like quad-opt:10+check."""
     plainly, check, _ = method.partition("+check")
     name, _, height = plainly.partition(":")
     return {"method": name, "height": int(height) if height else None, "options": CHECK_OPTION if check else None}
 
 
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, queries: int) -> tuple[list, list]:
-    """Of each shape: the part of answers whose interval holds the truth, in per cent; the length of intervals."""
+    """Return, per shape, the percentage of intervals that contain the true count, and their relative length."""
     domain = vm.Domain({f"x{k}": (float(axis.min()), float(axis.max())) for k, axis in enumerate(points.T)})
     pool, truth = questions(points, domain, 5 * queries)
     rng = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""Points for measurements: the road files where they are at hand, else generated ones like them."""
+"""Points for benchmarks: the road files if available, else generated points like them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DATA_FOLDER = Path(os.environ.get("VEILMAP_DATA", Path(__file__).parents[2] / "s
 
 
 def roads(name: str = "road_west_cities") -> tuple[NDArray[np.float64], str]:
-    """The points of a road file in a fixed shuffled order, or generated ones; and what they are."""
+    """Return the points of a road file, or generated points, in a fixed random order, and a description of them."""
     path = DATA_FOLDER / f"{name}.parquet"
     if path.exists():
         import pyarrow.parquet as pq

@@ -1,10 +1,9 @@
-"""The server of `veilmap explore` under load, beside its bars: many requests a second, each with many boxes.
+"""Measure the server of `veilmap explore` under load: many requests per second, each with many boxes.
 
     python -m benchmarks.explore_load [--rate 200] [--seconds 30]
 
-The server is a process of its own, as people run it. Requests leave at fixed times, whether or not earlier ones were
-answered, and a request's time is counted from when it should have left: so that a server that stops for a moment is
-not spared.
+The server is a separate process, as in normal use. Requests are due at fixed times, whether or not earlier ones were
+answered, and the time of a request is measured from when it was due, so that pauses of the server are counted in full.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from veilmap.reproduce.data import PAPER_BOX
 
 BOXES_PER_REQUEST = 100
 CONNECTIONS = 32
-MAX_P99_SECONDS = 0.1  # seconds, of 99 in 100
+MAX_P99_SECONDS = 0.1  # limit on the 99th percentile of request times
 SERVER_COMMAND = "from veilmap.cli import main; main()"
 
 
 def bodies(domain: vm.Domain, n: int = 50) -> list[bytes]:
-    """Requests, each of its own boxes."""
+    """Return requests with different boxes."""
     boxes = random_boxes(domain, n * BOXES_PER_REQUEST).reshape(n, BOXES_PER_REQUEST, -1)
     out = []
     for some in boxes:
@@ -45,7 +44,7 @@ def bodies(domain: vm.Domain, n: int = 50) -> list[bytes]:
 
 
 async def load(port: int, requests: list[bytes], rate: float, seconds: float) -> tuple[np.ndarray, int]:
-    """Times of all requests, and how many were not answered with 200."""
+    """Return the times of all requests, and the number of requests not answered with status 200."""
     times: list[float] = []
     faults = 0
     due: asyncio.Queue[float | None] = asyncio.Queue()
@@ -80,7 +79,7 @@ async def load(port: int, requests: list[bytes], rate: float, seconds: float) ->
 
 
 def busy(process: int) -> float:
-    """Seconds of a processor that a process has taken so far, where that is told."""
+    """Return the processor seconds that a process has used so far, or NaN if the system does not tell."""
     stat = Path(f"/proc/{process}/stat")
     if not stat.exists():
         return np.nan
@@ -97,18 +96,18 @@ def measure(report: Report, name: str, release: vm.Release, rate: float, seconds
             assert server.stdout is not None
             port = int(server.stdout.readline().split("://127.0.0.1:")[1].partition("/")[0])
             asked = bodies(release.domain)
-            urlopen(f"http://127.0.0.1:{port}/api/info").read()  # its map is made ...
-            asyncio.run(load(port, asked, 20, 3))  # ... and its tables
+            urlopen(f"http://127.0.0.1:{port}/api/info").read()  # builds the map ...
+            asyncio.run(load(port, asked, 20, 3))  # ... and the tables
             before = busy(server.pid)
             times, faults = asyncio.run(load(port, asked, rate, seconds))
             work = 1e3 * (busy(server.pid) - before) / len(times)
             server.send_signal(2)
     half, most, worst = 1e3 * np.quantile(times, [0.5, 0.99, 1])
     size = release.estimates.tree.size
-    what = f"{name}, {size:,} nodes: {rate:g} requests a second of {BOXES_PER_REQUEST} boxes, p99"
+    what = f"{name}, {size:,} nodes: {rate:g} requests per second of {BOXES_PER_REQUEST} boxes, p99"
     report.row(what, f"{most:.0f} ms", f"< {1e3 * MAX_P99_SECONDS:.0f} ms", most < 1e3 * MAX_P99_SECONDS)
     report.row("  errors", f"{faults} of {len(times):,}", "0", faults == 0)
-    print(f"  half within {half:.1f} ms, all within {worst:.0f} ms; {work:.1f} ms of the server's processor each")
+    print(f"  median {half:.1f} ms, maximum {worst:.0f} ms; {work:.1f} ms of processor time per request")
 
 
 def main() -> None:
@@ -123,7 +122,7 @@ def main() -> None:
         release = vm.release(points, PAPER_BOX, epsilon=0.5, method=method, height=height)
         measure(report, method, release, asked.rate, asked.seconds)
     if report.missed:
-        sys.exit(f"{report.missed} bars missed")
+        sys.exit(f"{report.missed} limits missed")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long exports and maps of a large release take: python -m benchmarks.exports"""
+"""Measure how long exports and maps of a large release take: python -m benchmarks.exports"""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 import veilmap as vm
 from veilmap.plot import draw
 
-ROW_COUNT, TREE_HEIGHT = 1_000_000, 10
+ROW_COUNT = 1_000_000
+TREE_HEIGHT = 10
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Processor seconds of the second run: the first compiles."""
+    """Return the processor seconds of the second run; the first run compiles."""
     work()
     start = time.process_time()
     work()
@@ -28,7 +29,7 @@ def main() -> None:
     rows = np.random.default_rng(1).normal((-114, 40), 2, (ROW_COUNT, 2))
     release = vm.release(rows, domain, 1, "quad-opt", height=TREE_HEIGHT)
     leaves = int(release.estimates.tree.is_leaf.sum())
-    print(f"quad-opt of height {TREE_HEIGHT}, {leaves:,} cells; processor seconds\n")
+    print(f"quad-opt of height {TREE_HEIGHT}, {leaves:,} leaves; processor seconds\n")
     print("| export | seconds | MB |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, look in (

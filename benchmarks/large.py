@@ -1,10 +1,11 @@
-"""Releases of many rows on this machine: time against a plain scan, and memory.
+"""Measure releases of many rows on this machine: time relative to a plain scan, and memory.
 
     python -m benchmarks.large [ROWS] [FOLDER] [PICTURE.png]
 
-From 10^5 rows to ROWS (10^8) in powers of ten, in Parquet files of a million rows, which are made once and kept in
-FOLDER. Every figure is of a process of its own: the best time of three runs in it, and its peak memory, the release
-file written too. A scan reads the same two columns of all files and does nothing with them.
+The number of rows goes from 10^5 to ROWS (default 10^8) in powers of ten. The rows are in Parquet files of a million
+rows, which are written once and kept in FOLDER. Every number comes from a separate process: the best time of three
+runs, and the peak memory including the writing of the release file. A scan reads the same two columns of all files and
+does nothing with them.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "quad-opt": {"method": "quad-opt", "height": TREE_HEIGHT},
     "best": {"method": "best"},
 }
-MAX_SCAN_RATIO, MAX_MEMORY_BYTES = 2.0, 10**9
+MAX_SCAN_RATIO = 2.0
+MAX_MEMORY_BYTES = 10**9
 LINE_COLOURS = {"scan": "#888888", "quad-opt": "#1b6ca8", "best": "#c8553d"}
 
 
 def write_rows(rows: int, folder: Path) -> list[str]:
-    """Half of them even, half in towns."""
+    """Write rows to files if they do not exist, half of them uniform and half in towns, and return the paths."""
     paths = [folder / f"{rows}-{k}.parquet" for k in range(-(-rows // ROWS_PER_FILE))]
     for k, path in enumerate(paths):
         if not path.exists():
@@ -52,7 +54,7 @@ def write_rows(rows: int, folder: Path) -> list[str]:
 
 
 def seconds(job: Callable[[], object], runs: int) -> float:
-    """The best time of some."""
+    """Return the shortest time of several runs in seconds."""
     times = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -79,11 +81,11 @@ def by_piece(paths: list[str]) -> int:
 
 
 def child(what: str, paths: list[str]) -> None:
-    """In a process of its own: seconds and peak bytes."""
+    """Run in a separate process, and print the seconds and the peak memory in bytes."""
     if what == "scan":
         took = min(seconds(lambda scan=scan: scan(paths), 3) for scan in (by_dataset, by_file, by_piece))
     else:
-        vm.release(np.zeros((1000, 2)), UNIT_SQUARE, 1.0, **METHODS[what])  # kernels are loaded
+        vm.release(np.zeros((1000, 2)), UNIT_SQUARE, 1.0, **METHODS[what])  # loads the kernels
         took = seconds(
             lambda: vm.release(paths, UNIT_SQUARE, 1.0, **METHODS[what]),
             3 if what == "quad-opt" or len(paths) < 100 else 1,
@@ -136,7 +138,7 @@ def main(rows: int, folder: Path, picture: str | None) -> int:
     last = found[max(found)]
     ratio, peaks = last["quad-opt"][0] / last["scan"][0], [last[name][1] for name in METHODS]
     met = ratio <= MAX_SCAN_RATIO and max(peaks) < MAX_MEMORY_BYTES
-    print(f"quad-opt takes {ratio:.2f} scans (bar {MAX_SCAN_RATIO:g}), the most memory is {max(peaks) / 1e9:.3f} GB")
+    print(f"quad-opt takes {ratio:.2f} scans (limit {MAX_SCAN_RATIO:g}), the peak memory is {max(peaks) / 1e9:.3f} GB")
     print("met" if met else "MISSED")
     return 0 if met else 1
 

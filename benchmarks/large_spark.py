@@ -1,10 +1,10 @@
-"""Releases of many rows on a Spark cluster of this machine.
+"""Measure releases of many rows on a Spark cluster on this machine.
 
     python -m benchmarks.large_spark [ROWS] [FOLDER]
 
-Two workers of one core against one, and against a plain ``groupBy`` count of the same cells. Rows are made once,
-and kept in FOLDER as Parquet. Releases must be the same, to the bit, as from the files themselves on one machine,
-also when a worker is killed half-way.
+It compares two workers of one core with one worker, and with a plain ``groupBy`` count of the same cells. Rows are
+written once, and kept in FOLDER as Parquet. Releases must be bit-identical to those from the files without Spark, even
+if a worker is killed half-way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.large import METHODS, TREE_HEIGHT, UNIT_SQUARE, write_rows
 from veilmap.testing import fixed_entropy
 
 T = TypeVar("T")
-SINGLE_RUN_ROWS = 50_000_000  # rows: one run of each is enough
+SINGLE_RUN_ROWS = 50_000_000  # from this size on, each job runs once
 
 
 def made(points: object, **how: Any) -> pa.Table:
@@ -34,7 +34,7 @@ def made(points: object, **how: Any) -> pa.Table:
 
 
 def cells(frame: Any) -> int:
-    """What anyone would write to count the same cells: rows, by cell, to the driver."""
+    """Count the rows per cell with a plain ``groupBy``, collect the counts, and return the number of cells."""
     side = 2**TREE_HEIGHT
     cell = f"cast(floor(least(x * {side}, {side - 1})) * {side} + floor(least(y * {side}, {side - 1})) as bigint) cell"
     inside = frame.where("x between 0 and 1 and y between 0 and 1").selectExpr(cell)
@@ -42,7 +42,7 @@ def cells(frame: Any) -> int:
 
 
 def timed(job: Callable[[], T], runs: int) -> tuple[float, T]:
-    """The best time of some, and what came of it."""
+    """Return the shortest time of several runs in seconds, and the result of the last run."""
     times = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -52,15 +52,15 @@ def timed(job: Callable[[], T], runs: int) -> tuple[float, T]:
 
 
 def say_whether(same: bool, what: str) -> None:
-    print(f"{what}: the release is {'the same' if same else 'ANOTHER'} as from the files", flush=True)
+    print(f"{what}: the release is {'identical to' if same else 'DIFFERENT from'} that from the files", flush=True)
 
 
 def measure(paths: list[str], workers: int, here: dict[str, pa.Table], runs: int) -> dict[str, float]:
     times = {}
     with loopback(workers) as cluster, cluster.session(workers) as spark:
         frame = spark.read.parquet(*paths)
-        cells(spark.read.parquet(paths[0]))  # executors start, and Java warms up
-        made(spark.read.parquet(paths[0]), **METHODS["quad-opt"])  # and so does Python there
+        cells(spark.read.parquet(paths[0]))  # starts the executors and warms up Java
+        made(spark.read.parquet(paths[0]), **METHODS["quad-opt"])  # warms up Python on the executors
         times["groupBy"], _ = timed(lambda: cells(frame), runs)
         for name, how in METHODS.items():
             times[name], found = timed(lambda how=how: made(frame, **how), runs)
@@ -91,7 +91,7 @@ def main(rows: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     if reason := why_not():
-        sys.exit(f"There is no Spark here: {reason}.")
+        sys.exit(f"Spark is not available: {reason}.")
     count = int(float(sys.argv[1])) if len(sys.argv) > 1 else 10_000_000
     if len(sys.argv) > 2:
         main(count, Path(sys.argv[2]))

@@ -1,9 +1,9 @@
-"""Zones as counties are: how long their counts take, and how often 95 % intervals hold the truth. Synthetic points.
+"""Measure counts of county-like zones: their time, how often 95 % intervals contain the true count, synthetic points.
 
     python -m benchmarks.zones [--zones 3000] [--methods best,quad-opt:10] [--releases 20] [FILE …]
 
-The zones are the whole domain in cells with crooked borders, as many corners a zone as a county has. Data sets, methods
-and files are those of benchmarks.coverage. A zone counts for coverage if it is not empty.
+The zones divide the whole domain, with irregular borders and as many corners per zone as a county has. Data sets,
+methods and files are those of benchmarks.coverage. Only non-empty zones count for coverage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYNTHETIC_POINTS = 10_000_000
 
 
 def counties(domain: vm.Domain, number: int) -> np.ndarray:
-    """The domain in zones of different sizes, with crooked borders."""
+    """Return zones of different sizes that divide the domain, with irregular borders."""
     rng = np.random.default_rng(5)
     square = shapely.box(0, 0, 1, 1)
     cells = shapely.voronoi_polygons(shapely.MultiPoint(rng.beta(0.8, 0.8, (number, 2))), extend_to=square)
@@ -35,7 +35,7 @@ def counties(domain: vm.Domain, number: int) -> np.ndarray:
     turns = [(wave, *rng.random(2), *rng.standard_normal(2)) for wave in np.sqrt(number) * 2.0 ** np.arange(4)]
 
     def bend(at: np.ndarray) -> np.ndarray:
-        edge = np.prod(at * (1 - at), axis=1) * 16  # the domain's own border stays
+        edge = np.prod(at * (1 - at), axis=1) * 16  # keeps the domain's own border straight
         for wave, a, b, x, y in turns:
             along = np.sin(2 * np.pi * (wave * (a * at[:, 0] + b * at[:, 1]) + a))
             at = at + 0.08 / wave * (edge * along)[:, None] * [x, y]
@@ -45,17 +45,18 @@ def counties(domain: vm.Domain, number: int) -> np.ndarray:
 
 
 def truth(points: np.ndarray, zones: np.ndarray) -> np.ndarray:
+    """Return the true count of each zone."""
     found = shapely.STRtree(zones).query(shapely.points(points), predicate="intersects")[1]
     return np.bincount(found, minlength=len(zones))
 
 
 def answer(made: vm.Release, zones: np.ndarray) -> np.ndarray:
-    """With error bars."""
+    """Return the upper ends of the intervals, which computes the counts with error bars."""
     return made.count(zones).high
 
 
 def times(job: Callable[[], object]) -> Iterator[float]:
-    """Of three runs: machines are noisy."""
+    """Yield the times of three runs, because timings are noisy."""
     for _ in range(3):
         start = time.perf_counter()
         job()
@@ -68,7 +69,7 @@ def measure_time(number: int) -> None:
     print(f"{len(zones):,} zones, {shapely.get_num_coordinates(zones).sum():,} corners; points: {source}")
     for method, height in (("quad-opt", 10), ("best", None), ("kd-hybrid", 8), ("hilbert-r", 8)):
         made = vm.release(points, PAPER_BOX, 0.5, method, height)
-        answer(made, zones[:1])  # kernels, and what is learned once
+        answer(made, zones[:1])  # compiles the kernels and builds the tables
         seconds, drawn = (
             min(times(job)) for job in (lambda m=made: answer(m, zones), lambda m=made: m.sample(SYNTHETIC_POINTS))
         )
@@ -78,7 +79,7 @@ def measure_time(number: int) -> None:
 
 
 def covered(points: np.ndarray, method: str, epsilon: float, releases: int, number: int) -> tuple[float, float]:
-    """The part of intervals that hold the truth, in per cent, and their length over that of noise alone."""
+    """Return the percentage of intervals that contain the true count, and their length relative to noise only."""
     domain = vm.Domain({f"x{k}": (float(axis.min()), float(axis.max())) for k, axis in enumerate(points.T)})
     zones = counties(domain, number)
     exact = truth(points, zones)
