@@ -21,7 +21,7 @@ class PageHook(BuildHookInterface):
     def dependencies(self) -> list[str]:
         """Node as a package, where the machine has none."""
         page = self._page()
-        return [] if self._skipped() or page.is_built() or page.has_node() else [page.NODE]
+        return [] if self._skipped() or page.is_built() or page.has_node() else [page.NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         page = self._page()

@@ -1,4 +1,4 @@
-// Bundles the page into the folder that is named, with the licences of what is in it.
+// Bundles the page into the given folder, with the licences of the packages in it.
 import { build } from "esbuild";
 import { cp, mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ const made = await build({
   entryPoints: { app: "src/main.ts" },
   outdir: to,
   bundle: true,
-  splitting: true, // the map is fetched only where it can be drawn
+  splitting: true, // the map is loaded only if it can be drawn
   format: "esm",
   target: "es2022",
   minify: true,
@@ -30,7 +30,7 @@ await build({
 });
 for (const name of ["index.html", "icon.svg"]) await cp(name, join(to, name));
 
-// MapLibre's own file holds what it depends on: so all that is installed beside it is named.
+// MapLibre's bundle includes its dependencies, so list the licences of all installed packages.
 const inside = (await readdir("node_modules", { withFileTypes: true })).flatMap((entry) => entry.name);
 const unused = new Set([".bin", ".package-lock.json", "@esbuild", "@types", "@typescript", "axe-core", "esbuild", "typescript"]);
 const texts = [];

