@@ -34,13 +34,13 @@ TINY = 2.0**-53  # random floats are multiples of it
 
 
 def textbook_laplace(count: int, draw: np.random.Generator, n: int) -> Floats:
-    """Noise as it is often written: the logarithm of a random float."""
+    """Return noise as it is often implemented: the logarithm of a random float."""
     u = draw.integers(1, 2**53, n) * TINY
     return count + draw.choice([-1.0, 1.0], n) * np.log(u)
 
 
 def could_come_from(count: int, said: Floats) -> NDArray[np.bool_]:
-    """Whether the textbook's noise on this count can give exactly these floats."""
+    """Return whether the textbook noise on this count can give exactly these floats."""
     sign = np.where(said < count, -1.0, 1.0)
     near = np.rint(np.exp(-np.abs(said - count)) / TINY)
     tried = (near[:, None] + np.arange(-6, 7)) * TINY
@@ -49,12 +49,12 @@ def could_come_from(count: int, said: Floats) -> NDArray[np.bool_]:
 
 
 def told_by_last_bits(said: Floats) -> Floats:
-    """1 where only a count of 1 could have given a number, -1 where only a count of 0 could, else 0."""
+    """Return 1 where only a count of 1 could have given a number, -1 where only a count of 0 could, otherwise 0."""
     return could_come_from(1, said).astype(float) - could_come_from(0, said)
 
 
 def test_last_bits_tell_no_more_than_epsilon() -> None:
-    """The textbook's noise of ε = 1 tells the count; whatever is read off last bits here, ε = 1 covers it."""
+    """Textbook noise of ε = 1 reveals the count. Here the last bits reveal no more than ε = 1 allows."""
     draw, n = np.random.default_rng(2), 400
     textbook = [told_by_last_bits(textbook_laplace(count, draw, n)) for count in (1, 0)]
     assert np.mean(textbook[0] == 1) > 0.5
@@ -71,11 +71,11 @@ def test_last_bits_tell_no_more_than_epsilon() -> None:
     assert least_epsilon(*ours) <= 1
 
 
-# --- asking again and again ---------------------------------------------------------------------------------------
+# --- averaging repeated answers -----------------------------------------------------------------------------------
 
 
 def averaged(ask: Callable[[Floats], Floats], times: int = 4000) -> float:
-    """The mean of many answers about the same box, and about boxes that differ by less than a cell."""
+    """Return the mean of many answers for the same box, and for boxes that differ by less than a cell."""
     box = np.tile([0.0, 0.5], (times, 1))
     box[: times // 2, 1] -= np.linspace(0, 1e-9, times // 2)
     return float(ask(box).mean())
@@ -83,7 +83,7 @@ def averaged(ask: Callable[[Floats], Floats], times: int = 4000) -> float:
 
 def test_averaging_answers_does_not_lead_to_the_truth() -> None:
     points, draw = np.full((1000, 1), 0.2), np.random.default_rng(4)
-    assert abs(averaged(lambda boxes: 1000 + draw.laplace(0, 20, len(boxes))) - 1000) < 3  # fresh noise an answer
+    assert abs(averaged(lambda boxes: 1000 + draw.laplace(0, 20, len(boxes))) - 1000) < 3  # fresh noise per answer
     with fixed_entropy(5):
         releases = [vm.release(points, LINE, "0.05", "quad-baseline", 1) for _ in range(30)]
     once = np.array([release.count([0.0, 0.5]).estimate[0] for release in releases])
@@ -92,11 +92,11 @@ def test_averaging_answers_does_not_lead_to_the_truth() -> None:
     assert np.median(np.abs(often - 1000)) > 3
 
 
-# --- releases before and after someone came ------------------------------------------------------------------------
+# --- releases before and after an arrival --------------------------------------------------------------------------
 
 
 def guessed_right(charged: Callable[[], dict[str, object]], often: int = 40, times: int = 20) -> int:
-    """How often the mean of releases before and after a day tells whether someone came on that day."""
+    """Return how often the means of releases before and after a day reveal whether someone came on that day."""
     draw, right = np.random.default_rng(10), 0
     with fixed_entropy(10):
         for _ in range(times):
@@ -115,7 +115,7 @@ def guessed_right(charged: Callable[[], dict[str, object]], often: int = 40, tim
 
 
 def test_releases_beyond_the_ledger_cannot_be_subtracted(tmp_path: Path) -> None:
-    """Many releases tell together who came between them; a ledger lets one through, and then it is closed."""
+    """Many releases together reveal who came between them. A ledger allows one release and refuses the others."""
     assert guessed_right(dict) >= 19
     ledgers = iter(range(20))
 
@@ -124,14 +124,14 @@ def test_releases_beyond_the_ledger_cannot_be_subtracted(tmp_path: Path) -> None
         ledger.create("visits", 2)
         return {"ledger": ledger, "dataset": "visits"}
 
-    assert guessed_right(charged) <= 16  # half of them, but for chance
+    assert guessed_right(charged) <= 16  # half of them, up to chance
 
 
 # --- where a tree goes deep ---------------------------------------------------------------------------------------
 
 
 def guess_from_the_deepest_leaf(release: vm.Release, draw: np.random.Generator) -> tuple[int, ...]:
-    """A cell of the smallest leaf, and of the fullest of the smallest."""
+    """Return a cell of the smallest leaf with the largest count."""
     tree, leaf = release.estimates.tree, np.flatnonzero(release.estimates.tree.is_leaf)
     size = np.prod((tree.hi - tree.lo)[leaf].astype(float), axis=1)
     best = leaf[np.lexsort((-release.estimates.estimate[leaf], size))[0]]
@@ -139,7 +139,7 @@ def guess_from_the_deepest_leaf(release: vm.Release, draw: np.random.Generator) 
 
 
 def found_alone(times: int = 40) -> int:
-    """How often a row that is alone in the world is found in its cell, of 4096."""
+    """Return how often the only row of a data set is located in its cell, out of 4096 cells."""
     draw, hits = np.random.default_rng(6), 0
     with fixed_entropy(6):
         for _ in range(times):
@@ -150,16 +150,16 @@ def found_alone(times: int = 40) -> int:
 
 
 def test_a_lone_row_is_not_found_where_the_tree_is_deepest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At ε = 1 a guess is right at most e times as often as without the data, here 40 · e / 4096 times."""
+    """At ε = 1, a guess is right at most e times as often as without the data: here 40 · e / 4096 times."""
     assert found_alone() <= 2
     monkeypatch.setattr(
         "veilmap.vault.mechanisms.density_test.looks_dense", lambda counts, *rest: counts > 0
     )  # stops on true emptiness
-    assert found_alone() > 10  # it goes down to four cells, and noisy counts tell which
+    assert found_alone() > 10  # it goes down to four cells, and noisy counts reveal which one
 
 
 def found_by_cut(method: str, times: int = 40) -> int:
-    """How often the first cut stands at three rows that lie together."""
+    """Return how often the first cut is at three rows that lie together."""
     draw, hits = np.random.default_rng(8), 0
     with fixed_entropy(8):
         for _ in range(times):
@@ -175,7 +175,7 @@ def test_cuts_do_not_stand_where_rows_are() -> None:
     assert found_by_cut("kd-true") == 40
 
 
-# --- noise that comes twice ---------------------------------------------------------------------------------------
+# --- noise that is used twice -------------------------------------------------------------------------------------
 
 CHILDREN = """
 import os, sys
@@ -203,7 +203,7 @@ print(*(two - one))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_releases_of_forked_children_cannot_be_subtracted(tmp_path: Path) -> None:
-    """With the same noise twice, the difference of two releases is the one row more and nothing else."""
+    """If the same noise is used twice, the difference of two releases is exactly the additional row."""
     (tmp_path / "children.py").write_text(CHILDREN)
 
     def difference(build: str) -> list[int]:
@@ -216,7 +216,7 @@ def test_releases_of_forked_children_cannot_be_subtracted(tmp_path: Path) -> Non
 
 
 def test_the_same_seed_in_two_runs_says_that_it_is_not_private() -> None:
-    """The one way to have noise twice is for tests, and whoever gets such a release is told."""
+    """Noise can be repeated only for tests, and such releases are marked not private."""
     with fixed_entropy(1):
         one = vm.release(np.full((50, 1), 0.1), LINE, 1, "quad-opt", 2)
     with fixed_entropy(1):
@@ -250,7 +250,7 @@ def test_the_order_of_rows_cannot_be_read_off_a_release(method: str) -> None:
 
 
 def listed_as_met(points: Floats) -> list[tuple[int, ...]]:
-    """The boxes of a table that lists them as they are first met, as a dictionary does."""
+    """Return the boxes of a table in the order of their first rows, as a dictionary would list them."""
     return list(dict.fromkeys(map(tuple, (points * 4).astype(int).tolist())))
 
 
@@ -262,7 +262,7 @@ def extra_in_metadata(path: Path, rows: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_file_has_nothing_that_does_not_follow_from_what_is_published(method: str, tmp_path: Path) -> None:
-    """Whoever has only the release can write the same file again, byte by byte: size and metadata say no more."""
+    """The file can be written again, byte by byte, from the release alone: size and metadata reveal nothing else."""
     points = some_points()
     one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
     with fixed_entropy(3):
@@ -274,7 +274,7 @@ def test_a_file_has_nothing_that_does_not_follow_from_what_is_published(method: 
 
 
 def printed(rows: Floats, folder: Path, *more: str) -> str:
-    """All that the command says, of a file with so many lines, all equally long."""
+    """Return everything that the command prints for a file with this many lines of equal length."""
     folder.mkdir()
     text = "x,y\n" + "".join(f"{x:.6f},{y:.6f}\n" for x, y in rows)
     (folder / "in.csv").write_text(text)
@@ -288,7 +288,7 @@ def printed(rows: Floats, folder: Path, *more: str) -> str:
 
 
 def test_what_the_command_prints_is_the_same_for_any_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rows inside, or none of as many: a height that was given, so that the file is of one size to a digit."""
+    """All rows inside the domain, or none of them; the height is given, so that the file size is fixed to a digit."""
     inside, outside = np.minimum(some_points(500), 0.9), np.full((500, 2), 1.5)
     how = ("--method", "quad-opt", "--height", "3")
     said = [printed(rows, tmp_path / str(k), *how) for k, rows in enumerate((inside, outside))]

@@ -48,7 +48,7 @@ LEAF_COUNTS = (1009, 1499, 1867, 2053, 2371, 2749, 3089, 3467, 3851, 4219, 4621,
 
 
 def make_points() -> NDArray[np.float64]:
-    """Points with digits of their own: a prime number of them in each of the 16 cells."""
+    """Return points with unique digits: a prime number of them in each of the 16 cells."""
     random = np.random.default_rng(11)
     rows = []
     for cell, n in enumerate(LEAF_COUNTS):
@@ -64,7 +64,7 @@ def exact_counts() -> set[int]:
 
 
 class Watch:
-    """Knows the secrets, and looks for them in anything."""
+    """Searches any object for the secrets: coordinates and exact counts."""
 
     def __init__(self, points: NDArray[np.float64]) -> None:
         self.points = points
@@ -77,7 +77,7 @@ class Watch:
         self.patterns = {struct.pack(f, x) for x in points[::7].ravel().tolist() for f in ("<d", ">d")}
         self.patterns |= {struct.pack("<q", n) for n in self.counts}
         self._number = re.compile(r"\d+(?:\.\d+)?")
-        # digits of a checksum are no numbers: one file in some twenty would hold a "count" by chance
+        # digits of a checksum are not numbers: about one file in twenty would contain a "count" by chance
         self._checksum = re.compile(r"sha256:[0-9a-f]{64}\b")
 
     def in_array(self, array: NDArray[Any]) -> str | None:
@@ -148,7 +148,7 @@ class Walker:
                 or isinstance(thing, self.opaque)
             ):
                 continue
-            self.seen[id(thing)] = thing  # kept alive, so that no id is used twice
+            self.seen[id(thing)] = thing  # keep it alive, so that no id is used twice
             self.steps += 1
             if secret := self.look(thing):
                 self.found.append(f"{path}: {secret}")
@@ -268,7 +268,7 @@ WHOLE = [[-8.0, 32.0, 8.0, 48.0], [-7.5, 33.0, 1.25, 47.0]]
 
 
 def use(release: vm.Release) -> list[Any]:
-    """Everything there is to do with a release, so that every cache is filled."""
+    """Call everything that a release offers, so that every cache is filled."""
     return [
         release.count(WHOLE),
         release.nodes,
@@ -296,7 +296,7 @@ def test_no_object_of_a_release_holds_a_secret(points: NDArray[np.float64], watc
 
 
 def test_no_module_of_veilmap_remembers_a_secret() -> None:
-    """In a process of its own: what other tests leave in modules would take minutes to look through."""
+    """Run in a separate process: searching what other tests leave in modules would take minutes."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
         found, steps = fresh.submit(remembered).result()
     assert found == []
@@ -304,7 +304,7 @@ def test_no_module_of_veilmap_remembers_a_secret() -> None:
 
 
 def remembered() -> tuple[list[str], int]:
-    """Beyond what lay there before, such as a map of the world, which may be like a secret by chance."""
+    """Only what was added is searched: a map of the world, for example, may equal a secret by chance."""
     for module in pkgutil.walk_packages(vm.__path__, "veilmap."):
         importlib.import_module(module.name)
     points = make_points()
@@ -373,7 +373,7 @@ def test_saved_file_holds_no_secret(points: NDArray[np.float64], watch: Watch, t
 
 
 class Leaky(vm.Release):
-    """A release that remembers what it should not, where ``vars`` shows it."""
+    """Return a release with a leak in a place that ``vars`` shows."""
 
 
 def leak(points: NDArray[np.float64], kind: str) -> vm.Release:
@@ -439,7 +439,7 @@ def test_watch_finds_a_leak_in_a_file(points: NDArray[np.float64], watch: Watch,
 def test_exact_tree_would_be_found(
     monkeypatch: pytest.MonkeyPatch, points: NDArray[np.float64], watch: Watch, how: dict[str, Any]
 ) -> None:
-    """A release without noise: every place that could hold a count does, and the walker says so."""
+    """In a release without noise, every place that could hold a count does, and the walker finds it."""
     monkeypatch.setattr(noise_models, "discrete_laplace", lambda epsilon, n, keys: np.zeros(n, np.int64))
     assert Walker(watch).walk(publish(points, **how), "release").found
 
@@ -502,7 +502,7 @@ def test_logs_warnings_and_prints_hold_no_secret(
     points: NDArray[np.float64], watch: Watch, tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = as_input(points, kind, tmp_path)
-    use(publish(given))  # numba logs pages while it compiles; that is not the subject
+    use(publish(given))  # numba logs a lot while it compiles, which is not tested here
     with all_that_is_said() as said:
         release = publish(given)
         release.save(tmp_path / "release.parquet")
@@ -529,7 +529,7 @@ def test_logs_would_be_seen(points: NDArray[np.float64], watch: Watch) -> None:
     ],
 )
 def test_odd_rows_are_dropped_without_a_word(rows: NDArray[Any]) -> None:
-    """A warning that only some data causes says something about the data."""
+    """A warning that only some data causes would reveal something about the data."""
     with all_that_is_said() as said:
         publish(np.stack([rows, rows], axis=1))
         assert [line for line in said() if line] == []
@@ -540,7 +540,7 @@ def test_progress_is_a_part_and_does_not_depend_on_the_rows_inside(
     points: NDArray[np.float64], tmp_path: Path, kind: str
 ) -> None:
     seen = []
-    for k, rows in enumerate((points, points + 1000.0)):  # all of them inside, none of them inside
+    for k, rows in enumerate((points, points + 1000.0)):  # all inside the domain, none inside
         (tmp_path / str(k)).mkdir()
         parts: list[float] = []
         publish(as_input(rows, kind, tmp_path / str(k)), progress=parts.append)
@@ -548,14 +548,14 @@ def test_progress_is_a_part_and_does_not_depend_on_the_rows_inside(
         assert parts == sorted(parts)
         assert all(p * 100 == pytest.approx(round(p * 100)) for p in parts)  # whole percents: no row count shows
         seen.append(parts[-1:])
-    assert seen[0] == seen[1]  # how often it is called goes by the clock
+    assert seen[0] == seen[1]  # the number of calls depends on the clock
 
 
 # --- exceptions -------------------------------------------------------------------------------------------------
 
 
 def secrets_in(error: BaseException, watch: Watch) -> list[str]:
-    """What an exception carries: its text, its arguments, its causes, and the open frames of veilmap.
+    """Return what an exception holds: its text, its arguments, its causes, and the open frames of veilmap.
 
     A frame may hold what the caller handed in; it may not hold counts, or copies of the points.
     """
@@ -580,7 +580,7 @@ def secrets_in(error: BaseException, watch: Watch) -> list[str]:
 
 @dataclass(frozen=True)
 class FailingEngine:
-    """Breaks in the middle, quoting a row, as libraries do."""
+    """An engine that fails while it reads and quotes a row, as libraries do."""
 
     points: NDArray[np.float64] = field(repr=False)
     kind: type[BaseException]
@@ -661,8 +661,8 @@ def test_no_refusal_tells_a_secret(points: NDArray[np.float64], watch: Watch, ca
     while error is not None:
         for text in (str(error), repr(error.args)):
             assert watch.in_text(text) is None
-            assert not re.search(r"\b5[01]\b", text)  # how many rows the short lists have
-            assert not re.search(r"str\d|U\d", text)  # how long the longest text is
+            assert not re.search(r"\b5[01]\b", text)  # the number of rows of the short lists
+            assert not re.search(r"str\d|U\d", text)  # the length of the longest text
         error = error.__context__
 
 
@@ -725,5 +725,5 @@ def test_only_noisy_numbers_of_a_file_depend_on_the_data(points: NDArray[np.floa
 
 
 def test_sealing_looks_at_nothing_but_the_shape() -> None:
-    """Two data sets of very different content are sealed alike."""
+    """Two data sets of very different content cannot be distinguished once sealed."""
     assert repr(seal(np.zeros((3, 2)), DOMAIN)) == repr(seal(np.full((99, 2), np.nan), DOMAIN))

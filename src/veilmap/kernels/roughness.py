@@ -40,7 +40,7 @@ def halve_grid(grid: Ints, side: int, axes: int, signed: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def sum_runs(signed: Ints, side: int, axes: int, axis: int, run: int) -> int:
-    """Return Σ |sum over a run|. A run is up to ``run`` adjacent cells along an axis other than ``axis``."""
+    """Return Σ |sum over a run|: up to ``run`` adjacent cells along an axis other than ``axis``, one cell if none."""
     along = axes - 1 if axis < axes - 1 else axes - 2
     stride = side ** (axes - 1 - along) if axes > 1 else 1
     length = run if axes > 1 else 1

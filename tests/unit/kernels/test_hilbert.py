@@ -1,4 +1,4 @@
-"""The Hilbert curve: against its own recursive picture, and by the properties that make it one."""
+"""The Hilbert curve, compared with its recursive definition and checked by its defining properties."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def all_keys(axes, order):
 
 
 def picture(axes, order):
-    """The cells in the curve's order: 2^axes smaller pictures, each turned and mirrored to join the one before."""
+    """Return the cells in the curve's order: 2^axes smaller curves, rotated and mirrored so that they join."""
     if order == 0:
         return np.zeros((axes, 1), np.int64)
     small, side = picture(axes, order - 1), 1 << (order - 1)
@@ -172,7 +172,7 @@ def test_columns_may_lie_apart_in_memory():
 
 
 def boxes_of_all_ranges(cells):
-    """first, last, lo and hi for each first < last: the least and the greatest cell of every run, by comparing them."""
+    """Return first, last, lo and hi for each first < last: the bounding box of every run of keys, by comparison."""
     n = cells.shape[1]
     first, last = np.triu_indices(n)
     lo = [np.minimum.accumulate(cells[:, a:], axis=1) for a in range(n)]
