@@ -9,7 +9,7 @@ from veilmap.arrays import Ints
 
 RELATIVE_MARGIN = 1e-9  # far above the relative error of a weight as a float
 MAX_EXPONENT = 100.0  # beyond it, a weight is below 1 for every gap and scale, and exp is not computed
-MIN_PRECISE_PROPOSAL = 1 << 22  # larger proposals equal their weight to within 2^-20
+MIN_PRECISE_PROPOSAL = 1 << 22  # a proposal of at least this equals its weight to within 2^-20
 
 
 @njit(cache=True, nogil=True)
