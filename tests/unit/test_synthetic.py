@@ -21,7 +21,7 @@ from veilmap.kernels.hilbert import hilbert_keys
 from veilmap.testing import fixed_entropy
 from veilmap.trees import CurveTree
 
-SURE = 1e-9
+MIN_P_VALUE = 1e-9
 
 
 @cache
@@ -68,8 +68,8 @@ def test_leaves_get_points_by_their_estimates_and_a_near_miss_shows(method):
     leaf, leaves = leaves_of(release, points)
     weight = nonnegative_estimates(release.estimates, release.consistent, 2**-10).estimate[leaves]
     seen = np.bincount(leaf, minlength=len(leaves))
-    assert fits(seen, weight) > SURE
-    assert fits(seen, weight + 0.3 * weight.mean() * (np.arange(len(weight)) % 2)) < SURE
+    assert fits(seen, weight) > MIN_P_VALUE
+    assert fits(seen, weight + 0.3 * weight.mean() * (np.arange(len(weight)) % 2)) < MIN_P_VALUE
 
 
 @pytest.mark.parametrize("axes", [1, 3, 8])
@@ -98,9 +98,9 @@ def test_density_rises_and_falls_inside_a_leaf_as_its_slopes_say(slope):
     seen = np.histogram2d(*points.T, bins=8, range=[(0, 1), (0, 1)])[0]
     middle = (np.arange(8) + 0.5) / 8 - 0.5
     density = 1 + slope[0] * middle[:, None] + slope[1] * middle
-    assert chisquare(seen.ravel(), density.ravel() / density.sum() * seen.sum()).pvalue > SURE
+    assert chisquare(seen.ravel(), density.ravel() / density.sum() * seen.sum()).pvalue > MIN_P_VALUE
     wrong = density + 0.1 * middle
-    assert chisquare(seen.ravel(), wrong.ravel() / wrong.sum() * seen.sum()).pvalue < SURE
+    assert chisquare(seen.ravel(), wrong.ravel() / wrong.sum() * seen.sum()).pvalue < MIN_P_VALUE
 
 
 @EVERY_METHOD

@@ -265,27 +265,27 @@ export class Map {
 
   // Drawing a box, with pointer and keyboard
 
-  private listen(held: HTMLElement): void {
+  private listen(container: HTMLElement): void {
     let start: Point | null = null;
     const here = (event: PointerEvent): Point => {
-      const frame = held.getBoundingClientRect();
+      const frame = container.getBoundingClientRect();
       return this.there(this.map.unproject([event.clientX - frame.left, event.clientY - frame.top]));
     };
     const box = (from: Point, to: Point): Box => ({
       low: [Math.min(from[0], to[0]), Math.min(from[1], to[1])],
       high: [Math.max(from[0], to[0]), Math.max(from[1], to[1])],
     });
-    held.addEventListener(
+    container.addEventListener(
       "pointerdown",
       (event) => {
         if (event.button !== 0 || !event.isPrimary || !(this.drawing || event.shiftKey)) return;
         start = here(event);
         this.map.dragPan.disable();
-        held.setPointerCapture(event.pointerId);
+        container.setPointerCapture(event.pointerId);
       },
       { capture: true },
     );
-    held.addEventListener("pointermove", (event) => {
+    container.addEventListener("pointermove", (event) => {
       if (start) this.events.drawn(box(start, here(event)), false);
     });
     const end = (event: PointerEvent): void => {
@@ -295,8 +295,8 @@ export class Map {
       if (!this.drawing) this.map.dragPan.enable();
       if (made.low[0] < made.high[0] && made.low[1] < made.high[1]) this.events.drawn(made, true);
     };
-    held.addEventListener("pointerup", end);
-    held.addEventListener("pointercancel", () => (start = null));
+    container.addEventListener("pointerup", end);
+    container.addEventListener("pointercancel", () => (start = null));
     this.map.getCanvas().addEventListener("keydown", (event) => {
       const by = ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] } as Record<string, Point>)[event.key];
       const grow = { "[": -1, "]": 1 }[event.key];

@@ -18,9 +18,8 @@ from veilmap.answers.answerer import Answers
 from veilmap.errors import BadInput
 from veilmap.explore import openapi, requests
 from veilmap.explore.ogc_api import ogc_routes
+from veilmap.explore.openapi import GEOJSON_TYPE, OPENAPI_TYPE
 from veilmap.explore.responses import (
-    GEOJSON,
-    OPENAPI,
     as_json,
     catch_errors,
     confidence_of,
@@ -57,16 +56,16 @@ def make_app(session: Session, files: Mapping[str, bytes], host: str = "127.0.0.
     async def zones(_: Request) -> Response:
         if session.zones is None:
             raise HTTPException(404, NO_ZONES)
-        return as_json(session.zones.collection, kind=GEOJSON)
+        return as_json(session.zones.collection, kind=GEOJSON_TYPE)
 
     async def info(_: Request) -> Response:
         return as_json(await run_in_threadpool(lambda: session.info))
 
     async def base_map(_: Request) -> Response:
-        return Response(await run_in_threadpool(lambda: session.base_map), media_type=GEOJSON)
+        return Response(await run_in_threadpool(lambda: session.base_map), media_type=GEOJSON_TYPE)
 
     async def describe(_: Request) -> Response:
-        return as_json(session.description, kind=OPENAPI)
+        return as_json(session.description, kind=OPENAPI_TYPE)
 
     async def manual(_: Request) -> Response:
         return Response(openapi.page(session.description), media_type="text/html")

@@ -128,7 +128,7 @@ class LimitedProtocol(H11Protocol):
             super().shutdown()
 
     def _update_state(self) -> None:
-        """Start the timer of a new state. While the state stays the same its timer keeps running, whatever arrives."""
+        """Start the timer of a new state. An unchanged state keeps its timer, even if bytes arrive."""
         state = (self._awaited(), self.cycle)
         if state == self._state:
             return

@@ -14,15 +14,16 @@ from starlette.routing import Route
 
 from veilmap.errors import BadInput
 from veilmap.explore import requests
-from veilmap.explore.responses import GEOJSON, OPENAPI, as_json, get
+from veilmap.explore.openapi import GEOJSON_TYPE, OPENAPI_TYPE
+from veilmap.explore.responses import as_json, get
 from veilmap.explore.session import Session
 
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 CONFORMANCE_CLASSES = tuple(
     f"http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/{name}" for name in ("core", "geojson", "oas30")
 )
-COLLECTION = "/ogc/collections/cells"
-ITEMS = f"{COLLECTION}/items"
+COLLECTION_PATH = "/ogc/collections/cells"
+ITEMS_PATH = f"{COLLECTION_PATH}/items"
 MAX_OFFSET = 10**9 - 1
 
 
@@ -33,9 +34,9 @@ def ogc_routes(session: Session) -> list[Route]:
         get("/ogc", api.landing),
         get("/ogc/conformance", api.conformance),
         get("/ogc/collections", api.collections),
-        get(COLLECTION, api.collection),
-        get(ITEMS, api.items),
-        get(f"{ITEMS}/{{cell}}", api.item),
+        get(COLLECTION_PATH, api.collection),
+        get(ITEMS_PATH, api.items),
+        get(f"{ITEMS_PATH}/{{cell}}", api.item),
     ]
 
 
@@ -48,7 +49,7 @@ class FeaturesApi:
     async def landing(self, request: Request) -> Response:
         links = [
             _link(request, "/ogc", "self"),
-            _link(request, "/openapi.json", "service-desc", OPENAPI),
+            _link(request, "/openapi.json", "service-desc", OPENAPI_TYPE),
             _link(request, "/api", "service-doc", "text/html"),
             _link(request, "/ogc/conformance", "conformance"),
             _link(request, "/ogc/collections", "data"),
@@ -81,8 +82,11 @@ class FeaturesApi:
         except BadInput as error:
             raise HTTPException(404, str(error)) from None
         (feature,) = await run_in_threadpool(self.session.leaves.features, np.array([leaf]))
-        links = [_link(request, f"{ITEMS}/{leaf}", "self", GEOJSON), _link(request, COLLECTION, "collection")]
-        return as_json({**feature, "links": links}, kind=GEOJSON)
+        links = [
+            _link(request, f"{ITEMS_PATH}/{leaf}", "self", GEOJSON_TYPE),
+            _link(request, COLLECTION_PATH, "collection"),
+        ]
+        return as_json({**feature, "links": links}, kind=GEOJSON_TYPE)
 
     def _describe(self, request: Request) -> dict[str, Any]:
         """Return the description of the collection."""
@@ -94,7 +98,7 @@ class FeaturesApi:
             "itemType": "feature",
             "crs": [CRS84],
             "extent": {"spatial": {"bbox": [self.session.leaves.extent], "crs": CRS84}},
-            "links": [_link(request, COLLECTION, "self"), _link(request, ITEMS, "items", GEOJSON)],
+            "links": [_link(request, COLLECTION_PATH, "self"), _link(request, ITEMS_PATH, "items", GEOJSON_TYPE)],
         }
 
     def _page(
@@ -105,14 +109,18 @@ class FeaturesApi:
         matched = self.session.leaves.touching(bounds)
         features = self.session.leaves.features(matched[offset : offset + limit])
         same_box = {"bbox": query["bbox"]} if "bbox" in query else {}
-        links = [_link(request, ITEMS, "self", GEOJSON, **query)]
+        links = [_link(request, ITEMS_PATH, "self", GEOJSON_TYPE, **query)]
         if offset + limit < len(matched):
-            links.append(_link(request, ITEMS, "next", GEOJSON, **same_box, limit=limit, offset=offset + limit))
+            links.append(
+                _link(request, ITEMS_PATH, "next", GEOJSON_TYPE, **same_box, limit=limit, offset=offset + limit)
+            )
         if offset:
             previous = max(offset - limit, 0)
-            links.append(_link(request, ITEMS, "prev", GEOJSON, **same_box, limit=limit, offset=previous))
+            links.append(_link(request, ITEMS_PATH, "prev", GEOJSON_TYPE, **same_box, limit=limit, offset=previous))
         numbers = {"numberMatched": len(matched), "numberReturned": len(features)}
-        return as_json({"type": "FeatureCollection", "features": features, **numbers, "links": links}, kind=GEOJSON)
+        return as_json(
+            {"type": "FeatureCollection", "features": features, **numbers, "links": links}, kind=GEOJSON_TYPE
+        )
 
 
 def _link(request: Request, path: str, rel: str, kind: str = "application/json", **query: Any) -> dict[str, str]:

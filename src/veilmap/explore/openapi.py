@@ -12,7 +12,8 @@ from veilmap.explore.tiles import MAX_ZOOM
 
 Record = dict[str, Any]
 
-GEOJSON = "application/geo+json"
+GEOJSON_TYPE = "application/geo+json"
+OPENAPI_TYPE = "application/vnd.oai.openapi+json;version=3.0"
 DEFAULT_CONFIDENCE = 0.95
 ERROR: Record = {
     "description": "The request breaks a rule; the message says which.",
@@ -78,7 +79,7 @@ def description(domain: Domain, version: str) -> Record:
             "/api/info": {"get": _get("The domain, the method and the privacy statement of the release.")},
             "/api/count": _count_methods(domain),
             "/api/histogram": {"get": _histogram(domain)},
-            "/api/zones": {"get": _get("The zones of this server, with their borders and counts.", kind=GEOJSON)},
+            "/api/zones": {"get": _get("The zones of this server, with their borders and counts.", kind=GEOJSON_TYPE)},
             "/tiles/{z}/{x}/{y}.png": {"get": _tile()},
             **_ogc_paths(),
         },
@@ -183,8 +184,10 @@ def _ogc_paths() -> Record:
         "/ogc/conformance": {"get": _get("The conformance classes of the standard that this server implements.")},
         "/ogc/collections": {"get": _get("The collections of features.")},
         "/ogc/collections/cells": {"get": _get("The collection of the leaves of the release.")},
-        "/ogc/collections/cells/items": {"get": _get("The leaves, page by page.", bbox, limit, offset, kind=GEOJSON)},
-        "/ogc/collections/cells/items/{cell}": {"get": _get("One leaf.", leaf, kind=GEOJSON)},
+        "/ogc/collections/cells/items": {
+            "get": _get("The leaves, page by page.", bbox, limit, offset, kind=GEOJSON_TYPE)
+        },
+        "/ogc/collections/cells/items/{cell}": {"get": _get("One leaf.", leaf, kind=GEOJSON_TYPE)},
     }
 
 
@@ -196,7 +199,9 @@ def page(description: Record) -> str:
         for path, methods in description["paths"].items()
         for method, operation in methods.items()
     ]
-    return PAGE.format(title=escape(info["title"]), about=escape(info["description"]), sections="\n".join(sections))
+    return PAGE_TEMPLATE.format(
+        title=escape(info["title"]), about=escape(info["description"]), sections="\n".join(sections)
+    )
 
 
 def _section(method: str, path: str, operation: Record) -> str:
@@ -223,7 +228,7 @@ def _type(schema: Record) -> str:
     return " or ".join(schema.get("enum", [schema["type"]])) + maximum + default
 
 
-PAGE = """<!doctype html>
+PAGE_TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">

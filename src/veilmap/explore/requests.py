@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from veilmap.boxes import boxes_from_json, parse_box
 from veilmap.domain import Axis, Domain
 from veilmap.errors import BadInput, TooLarge, near_misses, need
-from veilmap.explore.tiles import MAX_ZOOM, RAMPS
+from veilmap.explore.tiles import COLOUR_RAMPS, MAX_ZOOM
 
 MAX_BODY_BYTES = 2_000_000
 MAX_BOXES = 10_000  # per request
@@ -159,8 +159,8 @@ def histogram_range(low: str | None, high: str | None, axis: Axis) -> tuple[floa
 
 def tile(zoom: str, x: str, y: str, theme: str) -> tuple[int, int, int, str]:
     """Return the zoom, column, row and theme of a tile."""
-    if theme not in RAMPS:
-        raise BadInput(f"A theme must be {' or '.join(RAMPS)}, got {theme[:MAX_QUOTED_CHARACTERS]!r}.")
+    if theme not in COLOUR_RAMPS:
+        raise BadInput(f"A theme must be {' or '.join(COLOUR_RAMPS)}, got {theme[:MAX_QUOTED_CHARACTERS]!r}.")
     z = whole_number(zoom, "The zoom of a tile", 0, MAX_ZOOM)
     column = whole_number(x, "The column of a tile", 0, 2**z - 1)
     return z, column, whole_number(y, "The row of a tile", 0, 2**z - 1), theme

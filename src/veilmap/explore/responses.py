@@ -18,8 +18,6 @@ from veilmap.explore import requests
 Handler = Callable[[Request], Awaitable[Response]]
 
 MAX_BOXES_WITHOUT_THREAD = 200  # so few are counted faster than a thread takes over
-GEOJSON = "application/geo+json"
-OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
 
 
 def as_json(record: Mapping[str, Any], status: int = 200, kind: str = "application/json") -> Response:

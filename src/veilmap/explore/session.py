@@ -15,7 +15,7 @@ from veilmap.explore import openapi
 from veilmap.explore.base_map import base_map
 from veilmap.explore.leaf_features import LeafFeatures, leaf_features
 from veilmap.explore.projection import Plane, plane_of
-from veilmap.explore.tiles import MAX_ZOOM, RAMPS, DensityMap, density_map
+from veilmap.explore.tiles import COLOUR_RAMPS, MAX_ZOOM, DensityMap, density_map
 from veilmap.explore.zones import Zones
 from veilmap.releases.release import Release
 
@@ -92,7 +92,7 @@ class Session:
             "low": self.density_map.low,
             "high": self.density_map.high,
             "unit": plane.ground.area_unit,
-            "colours": {theme: [*ramp] for theme, ramp in RAMPS.items()},
+            "colours": {theme: [*ramp] for theme, ramp in COLOUR_RAMPS.items()},
         }
         return {**plane.to_json(), "legend": legend, "most_zoom": MAX_ZOOM}
 

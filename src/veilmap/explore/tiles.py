@@ -24,7 +24,7 @@ COLOURED_SHADES = 255  # of a palette with 256 entries; the first is transparent
 LEGEND_QUANTILES = (0.005, 0.99)  # of the rows that are shown, between which the colours range
 # Perceptually even steps of one ramp, from violet-blue over teal to yellow. On a light background it starts with a
 # colour that fades into the background.
-RAMPS = {
+COLOUR_RAMPS = {
     "light": ("#d9ebe5", "#a9d6c8", "#73bfb0", "#43a49d", "#23878a", "#176a77", "#164d63", "#17314c", "#131a30"),
     "dark": ("#16323e", "#174a55", "#1c646b", "#2c7f7c", "#479b88", "#6db690", "#9bd09a", "#cfe7a8", "#fbf9c4"),
 }
@@ -42,7 +42,7 @@ class DensityMap:
 
     def tile(self, zoom: int, x: int, y: int, theme: str) -> bytes:
         """Return one tile of the map as a PNG image."""
-        return _png(self._shades(self._pixels(zoom, x, y)), RAMPS[theme])
+        return _png(self._shades(self._pixels(zoom, x, y)), COLOUR_RAMPS[theme])
 
     def _pixels(self, zoom: int, x: int, y: int) -> Floats:
         """Return the density of each pixel; NaN where no box lies."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from veilmap.errors import BadInput
 from veilmap.export.leaves import ExportTable, leaf_rows
-from veilmap.export.raster import VALUES, write_raster
-from veilmap.export.vector import DRIVERS, write_csv, write_vector
+from veilmap.export.raster import RASTER_VALUES, write_raster
+from veilmap.export.vector import GDAL_DRIVERS, write_csv, write_vector
 from veilmap.files.atomic_writes import staged_file
 from veilmap.releases.release import Release
 
 RASTER_SUFFIXES = (".tif", ".tiff")
-SUFFIXES = (*DRIVERS, *RASTER_SUFFIXES, ".csv")
+EXPORT_SUFFIXES = (*GDAL_DRIVERS, *RASTER_SUFFIXES, ".csv")
 
 
 def export(
@@ -52,8 +52,8 @@ def must_fit(
 ) -> str:
     """Check that the options fit the file format and the release; return the suffix of the file name."""
     suffix, axes = Path(path).suffix.lower(), release.domain.dimensions
-    if suffix not in SUFFIXES:
-        raise BadInput(f"The name of an export must end in one of {', '.join(SUFFIXES)}, got {str(path)!r}.")
+    if suffix not in EXPORT_SUFFIXES:
+        raise BadInput(f"The name of an export must end in one of {', '.join(EXPORT_SUFFIXES)}, got {str(path)!r}.")
     if axes != 2 and suffix != ".csv":
         raise BadInput(f"A {suffix} file needs a release with two axes; this one has {axes}. Export to .csv instead.")
     if suffix not in RASTER_SUFFIXES and not value is pixels is resolution is None:
@@ -65,8 +65,10 @@ def must_fit(
         raise BadInput(
             f"Hexagons are polygons, and {suffix} holds pixels. Export them to .gpkg, .fgb, .geojson or .csv."
         )
-    if value is not None and value not in VALUES:
-        raise BadInput(f"The value of a raster must be {', '.join(VALUES[:-1])} or {VALUES[-1]}, got {value!r}.")
+    if value is not None and value not in RASTER_VALUES:
+        raise BadInput(
+            f"The value of a raster must be {', '.join(RASTER_VALUES[:-1])} or {RASTER_VALUES[-1]}, got {value!r}."
+        )
     if pixels is not None and resolution is not None:
         raise BadInput("pixels and resolution both set the size of a pixel. Give one of them.")
     return suffix

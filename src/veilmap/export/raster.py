@@ -14,7 +14,7 @@ from veilmap.geography.crs import Ground
 from veilmap.releases.release import Release
 from veilmap.trees import RegularTree
 
-VALUES = "density", "count", "stderr"
+RASTER_VALUES = "density", "count", "stderr"
 DEFAULT_PIXELS = 1024  # along the longer side
 MAX_PIXELS = 8192  # along the longer side
 PIXELS_PER_STRIP = 1 << 18  # counted together, to bound the memory that is needed

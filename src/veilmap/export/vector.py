@@ -16,7 +16,7 @@ from veilmap.files.csv_cells import safe_cell
 from veilmap.geography.crs import Ground
 from veilmap.releases.release import Release
 
-DRIVERS = {".gpkg": "GPKG", ".fgb": "FlatGeobuf", ".geojson": "GeoJSON"}
+GDAL_DRIVERS = {".gpkg": "GPKG", ".fgb": "FlatGeobuf", ".geojson": "GeoJSON"}
 # Full precision: with rounded coordinates, neighbouring polygons would overlap.
 LAYER_OPTIONS = {".geojson": {"COORDINATE_PRECISION": "15"}}
 
@@ -51,7 +51,7 @@ def write_vector(release: Release, table: ExportTable, path: Path, progress: Cal
                 rows,
                 path,
                 layer=path.stem,
-                driver=DRIVERS[suffix],
+                driver=GDAL_DRIVERS[suffix],
                 geometry_name="geometry",
                 geometry_type=table.geometry_type,
                 crs=crs,

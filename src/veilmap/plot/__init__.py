@@ -15,10 +15,10 @@ from veilmap.files.atomic_writes import write_atomically
 from veilmap.geography.crs import Ground
 from veilmap.plot.maps import lay_out, paint, shape
 from veilmap.plot.steps import draw_pairs, draw_steps
-from veilmap.plot.theme import THEMES, WARNING_COLOUR, Theme, short
+from veilmap.plot.theme import COLOUR_THEMES, WARNING_COLOUR, Theme, short
 from veilmap.releases.release import Release
 
-SUFFIXES = (".png", ".svg", ".pdf")
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
 DEFAULT_WIDTH_INCHES = 8.0
 MIN_SIDE_INCHES = 2.0
 MAX_SIDE_INCHES = 40.0
@@ -44,14 +44,14 @@ def figure(
     need("matplotlib", "plot", "Drawing a release")
     from matplotlib import rc_context
 
-    if theme not in THEMES:
-        raise BadInput(f"There is no theme {theme!r}. {near_misses(str(theme), THEMES)}")
+    if theme not in COLOUR_THEMES:
+        raise BadInput(f"There is no theme {theme!r}. {near_misses(str(theme), COLOUR_THEMES)}")
     if cells and release.domain.dimensions != 2:
         raise BadInput(
             f"Only a map can show cells, and a map needs two axes; this release has {release.domain.dimensions}."
         )
     inches = _checked_size(release, size, dpi)
-    look = THEMES[theme]
+    look = COLOUR_THEMES[theme]
     with rc_context(_style(look)), warnings.catch_warnings():
         _ignore_layout_warnings()
         drawing = _notebook_figure(figsize=inches, dpi=dpi, layout="constrained", facecolor=look.paper)
@@ -78,8 +78,8 @@ def draw(
 ) -> None:
     """Write a picture as PNG, SVG or PDF, depending on the suffix of the name."""
     suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        allowed = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+    if suffix not in PICTURE_SUFFIXES:
+        allowed = f"{', '.join(PICTURE_SUFFIXES[:-1])} or {PICTURE_SUFFIXES[-1]}"
         raise BadInput(f"The name of a picture must end in {allowed}, got {str(path)!r}.")
     write_atomically(path, rendered(release, suffix[1:], progress, **look), overwrite)
 

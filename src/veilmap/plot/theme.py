@@ -40,7 +40,7 @@ def short(text: str, characters: int = MAX_NAME_CHARACTERS) -> str:
 
 
 WARNING_COLOUR = "#b3261e"
-THEMES = {
+COLOUR_THEMES = {
     "light": Theme("#ffffff", "#222222", "#6b6b6b", "#e6ebee", "#f6f5f0", "YlGnBu", "YlOrBr", "#225ea8", 0.14),
     "dark": Theme("#16181c", "#e6e6e6", "#a0a4a8", "#1d2127", "#2a2e34", "viridis", "magma", "#5ec8c0", 0.08),
 }

@@ -44,7 +44,7 @@ from veilmap.explore.projection import plane_of  # noqa: E402
 from veilmap.explore.responses import as_json  # noqa: E402
 from veilmap.explore.security import Guard  # noqa: E402
 from veilmap.explore.session import Session  # noqa: E402
-from veilmap.explore.tiles import RAMPS, TILE_PIXELS, density_map, palette  # noqa: E402
+from veilmap.explore.tiles import COLOUR_RAMPS, TILE_PIXELS, density_map, palette  # noqa: E402
 from veilmap.explore.zones import zones_of  # noqa: E402
 
 RNG = np.random.default_rng(9)
@@ -307,12 +307,12 @@ def test_what_is_shown_holds_about_what_there_is():
 
 
 @pytest.mark.parametrize("method", ["best", "hilbert-r", "kd-hybrid", "quad-baseline"])
-@pytest.mark.parametrize("theme", RAMPS)
+@pytest.mark.parametrize("theme", COLOUR_RAMPS)
 def test_every_kind_of_release_has_tiles(method, theme):
     drawn = density_map(released(method=method), plane_of(WEST))
     assert drawn.low < drawn.high
     assert pixels(drawn.tile(0, 0, 0, theme)).any()
-    assert len(palette(RAMPS[theme])) == 255
+    assert len(palette(COLOUR_RAMPS[theme])) == 255
 
 
 def test_a_release_of_nothing_has_empty_tiles():

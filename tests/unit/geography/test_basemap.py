@@ -26,7 +26,7 @@ def layers() -> dict[str, Any]:
 
 
 def test_the_base_map_is_small() -> None:
-    assert basemap.FILE.stat().st_size < 400_000
+    assert basemap.LINES_FILE.stat().st_size < 400_000
 
 
 def test_polygons_of_land_are_valid_and_as_large_as_the_land_is(layers: dict[str, Any], land: Any) -> None:

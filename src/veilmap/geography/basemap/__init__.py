@@ -17,7 +17,7 @@ from veilmap.arrays import Flags, Floats
 
 Line = Floats
 
-FILE = Path(__file__).with_name("lines.npz")
+LINES_FILE = Path(__file__).with_name("lines.npz")
 STEPS_PER_DEGREE = 200  # coordinates are stored as whole numbers of steps
 LAYERS = "coast", "borders", "states"
 
@@ -40,7 +40,7 @@ def lines(box: ArrayLike) -> dict[str, list[Line]]:
 @cache
 def land() -> list[list[Line]]:
     """Return the rings of each polygon of land, the outer ring first."""
-    with np.load(FILE) as arrays:
+    with np.load(LINES_FILE) as arrays:
         polygon = np.cumsum(~arrays["holes"]) - 1
     polygons: list[list[Line]] = [[] for _ in range(polygon[-1] + 1)]
     for index, ring in zip(polygon, _read("land"), strict=True):
@@ -85,6 +85,6 @@ def _runs(line: Line, kept: Flags) -> list[Line]:
 @cache
 def _read(name: str) -> list[Line]:
     """Read the lines of a layer, which are stored as differences of points."""
-    with np.load(FILE) as arrays:
+    with np.load(LINES_FILE) as arrays:
         points, sizes = np.cumsum(arrays[f"{name}_steps"].T, axis=0) / STEPS_PER_DEGREE, arrays[f"{name}_sizes"]
     return np.split(points, np.cumsum(sizes)[:-1])
