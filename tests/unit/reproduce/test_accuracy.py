@@ -163,7 +163,7 @@ def test_a_row_says_what_it_is_of(setting: Setting) -> None:
     assert {(row["method"], row["epsilon"], row["height"]) for row in rows} == {("kd-true", "0.5", 3)}
 
 
-def test_yardsticks_may_spend_more_than_they_are_compared_at(setting: Setting) -> None:
+def test_non_private_baselines_may_spend_more_than_they_are_compared_at(setting: Setting) -> None:
     method = at_height(METHODS["quad-baseline"], 8)
     little, much = (error_rows(setting, "figure", method, "0.01", spent=spent) for spent in (None, "100"))
     assert {row["epsilon"] for row in little + much} == {"0.01"}

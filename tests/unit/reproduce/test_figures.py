@@ -283,8 +283,8 @@ def test_reasons_of_figure_5_are_given_where_they_hold_only() -> None:
 
 
 RIVALS = KDS | QUADS | {"quad-opt": 0.002, "hilbert-r": 0.008, "privtree": 0.004, "flat-grid": 0.02}
-for yardstick in ("kd-pure", "kd-true", "kd-medians", "kd-pure, half", "cell-true", "quad-exact"):
-    del RIVALS[yardstick]
+for baseline in ("kd-pure", "kd-true", "kd-medians", "kd-pure, half", "cell-true", "quad-exact"):
+    del RIVALS[baseline]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_what_is_timed_is_what_is_released(small: Setting) -> None:
     assert release.estimates.tree.size == first["nodes"]
 
 
-def test_yardsticks_spend_on_counts_what_their_twins_do() -> None:
+def test_non_private_baselines_spend_on_counts_what_the_private_methods_do() -> None:
     for epsilon in STUDY_EPSILONS:
         method, spent = kdtrees._cell_true(epsilon)
         share = method.structure.median_share  # type: ignore[attr-defined]

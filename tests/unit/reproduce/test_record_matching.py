@@ -156,7 +156,7 @@ def test_claims_are_what_the_figures_say(ratios: tuple[float, ...], verdicts: li
         ({"privtree": 0.99, "best": 0.99}, ["reproduced", "reproduced", "reproduced"]),  # not of the paper
     ],
 )
-def test_one_epsilon_makes_a_claim_different(first: dict[str, float], verdicts: list[str]) -> None:
+def test_one_epsilon_makes_a_claim_partly_reproduced(first: dict[str, float], verdicts: list[str]) -> None:
     rows = made_up_rows(dict(zip(MATCHED_METHODS, (0.91, 0.93, 0.95, 0.9, 0.9), strict=True)), first)
     said = claims(rows)
     assert [claim.verdict for claim in said] == verdicts
