@@ -94,7 +94,7 @@ def tally_batches(
         # 32-bit counts use the cache better than 64-bit ones. They are added to the total before one could overflow.
         counts, rows = np.zeros(question.size, np.uint32), 0
 
-        def take(share_number: int, piece: Piece) -> bool:
+        def take(_: int, piece: Piece) -> bool:
             nonlocal rows
             question.add(domain, piece.columns, counts)
             rows += len(piece.columns[0])

@@ -84,7 +84,7 @@ class ErrorMarginals(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, shape: Ints) -> tuple[int, int]:
+def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, shape: Ints) -> tuple[int, int]:
     """Write the shapes of all blocks; return the numbers of their edges and of their table entries."""
     axes = lo.shape[1]
     edges = entries = 0
@@ -140,7 +140,7 @@ def fill_block_tables(tree: Halved, first_child: Ints, blocks: Blocks, values: F
 def find_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints) -> Blocks:
     """Return the shapes and edges of all blocks of a tree."""
     shape = np.empty((np.count_nonzero(tree.axis == BLOCK), 2 * lo.shape[1] + 1), np.int64)
-    edges, _ = shape_blocks(tree, first_child, lo, hi, shape)
+    edges, _ = shape_blocks(tree, first_child, lo, shape)
     blocks = Blocks(shape, np.empty(edges))
     fill_block_edges(tree, first_child, lo, hi, blocks)
     return blocks

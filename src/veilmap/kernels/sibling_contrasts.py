@@ -12,9 +12,7 @@ from veilmap.kernels.grid_shape import grid_shape
 
 
 @njit(cache=True, nogil=True)
-def add_contrasts(
-    first_child: Ints, lo: Ints, hi: Ints, count: Floats, noise: Floats, pairs: Floats, unlike: Floats
-) -> None:
+def add_contrasts(first_child: Ints, lo: Ints, count: Floats, noise: Floats, pairs: Floats, unlike: Floats) -> None:
     """Add up the dissimilarity of adjacent siblings whose sum stands out from its noise, per power of 2 of their mean.
 
     ``pairs`` counts them, and ``unlike`` is Σ ((a − b)² − noise) / (2 sum)² − 1 / (4 sum): the squared relative

@@ -90,7 +90,7 @@ def run(h: int) -> list[Row]:
     return rows
 
 
-def experiment(setting: Setting) -> Experiment:
+def experiment(_: Setting) -> Experiment:
     """Return the experiment. It uses no points and no random numbers."""
     tasks = [Task(f"height {h}", partial(run, h), cost=0.1 + 4 * 4.0 ** (h - TREE_HEIGHTS[-1])) for h in TREE_HEIGHTS]
     return Experiment(

@@ -166,7 +166,7 @@ def leaf_size_factors(tree: Tree, counts: Floats, sharpness: Floats, units: Ints
     pairs, dissimilarity = np.zeros((2, 31))
     noise = np.where(units > 0, 2 / np.maximum(sharpness[units], 1e-12) ** 2, 0.0)
     first = tree.first_child[parents.start : parents.stop + 1] - frontier.start
-    add_contrasts(first, tree.lo[frontier], tree.hi[frontier], counts, noise, pairs, dissimilarity)
+    add_contrasts(first, tree.lo[frontier], counts, noise, pairs, dissimilarity)
     expected, worth = TUNING.expected_dissimilarity, TUNING.expected_dissimilarity_pairs
     learned = np.maximum((dissimilarity + worth * expected) / (pairs + worth), 0.001)
     factor = np.clip((learned / expected) ** -TUNING.dissimilarity_exponent, 0.05, 20)

@@ -374,7 +374,7 @@ def test_siblings_are_compared_as_by_the_slow_twin(seed: int, axes: int) -> None
     noise = rng.choice([0.0, 1.0, 60.0], above.stop - above.start)
     pairs, unlike = np.zeros((2, 4))
     first = tree.first_child[above.start : above.stop + 1] - newest.start
-    add_contrasts(first, tree.lo[newest], tree.hi[newest], count, noise, pairs, unlike)
+    add_contrasts(first, tree.lo[newest], count, noise, pairs, unlike)
     slow = naive.unlike_siblings(tree, count, noise, 4)
     assert pairs.tolist() == slow[0].tolist()
     np.testing.assert_allclose(unlike, slow[1], atol=1e-9)
