@@ -489,8 +489,8 @@ BUGS: dict[str, tuple[Audit | FieldAudit, Break]] = {
     "halved noise": (Audit(Method(structure=Quadtree(1))), half_the_noise),
     "a level missing in the budget": (Audit(Method(structure=Quadtree(1)), runs=800), level_not_paid_for),
     "wrong weight of medians": (CUTS["kd-standard"][0], sharp_weights),
-    "a sample counted a level at a time": (CUTS["looks at a sample"][0], level_at_a_time),
-    "rows of a person without a limit": (of_people(COUNTS["quad-geo"]), no_cap),
+    "one sample charged level by level": (CUTS["looks at a sample"][0], level_at_a_time),
+    "no limit on the rows per person": (of_people(COUNTS["quad-geo"]), no_cap),
 }
 
 

@@ -136,10 +136,10 @@ def usual(axes: int, most: int | None, halvings: int) -> list[Neighbours]:
     who, fine = "a row" if most is None else "a person", max(4 // axes, halvings)
     return [
         # counts reveal most with few levels
-        Neighbours(f"{who} of none", axes, max(1, halvings), most=most),
+        Neighbours(f"{who} in an empty data set", axes, max(1, halvings), most=most),
         # a cut between two rows is the most likely one; without the additional row, all cuts are equally likely
-        Neighbours(f"{who} beside another", axes, fine, both=1, beside=1, most=most),
+        Neighbours(f"{who} next to another", axes, fine, both=1, beside=1, most=most),
         # a row in the last cell moves a mean as far as possible
-        Neighbours(f"{who} in the last cell, of none", axes, fine, at=(1 << fine) - 1, most=most),
-        Neighbours(f"{who} more of a thousand", axes, max(1, halvings), both=1000, most=most),
+        Neighbours(f"{who} in the last cell of an empty data set", axes, fine, at=(1 << fine) - 1, most=most),
+        Neighbours(f"{who} added to a thousand", axes, max(1, halvings), both=1000, most=most),
     ]
