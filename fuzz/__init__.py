@@ -1,1 +1,1 @@
-"""Hostile input, in bulk: `make fuzz`. Every reader of the package has one target (fuzz/targets.py)."""
+"""Fuzz tests with hostile input: `make fuzz`. Each reader of the package has one target (fuzz/targets.py)."""

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import atheris
 
-KERNELS = Path(__file__).parents[1] / "src" / "veilmap" / "kernels"
-COMPILED = ["veilmap.vault.mechanisms.laplace", *(f"veilmap.kernels.{path.stem}" for path in KERNELS.glob("*.py"))]
+KERNEL_FOLDER = Path(__file__).parents[1] / "src" / "veilmap" / "kernels"
+COMPILED_MODULES = [
+    "veilmap.vault.mechanisms.laplace",
+    *(f"veilmap.kernels.{path.stem}" for path in KERNEL_FOLDER.glob("*.py")),
+]
 
-# What numba compiles must stay as it is.
-with atheris.instrument_imports(include=["veilmap"], exclude=COMPILED):
+# functions that numba compiles must not be instrumented
+with atheris.instrument_imports(include=["veilmap"], exclude=COMPILED_MODULES):
     from fuzz.targets import TARGETS
     from fuzz.targets import folder as scratch
 
@@ -26,14 +29,14 @@ def main() -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     for data in chosen.inputs():
         (Path(folder) / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
-        chosen.run(data)  # so that everything is compiled before time is taken
+        chosen.run(data)  # compiles all kernels before the time limits apply
 
-    def of_json(data: bytes, most: int, seed: int) -> bytes:
-        out = atheris.Mutate(data, most) if seed % 8 == 0 else mutated(data, seed)
-        return out if len(out) <= most else data
+    def mutate_json(data: bytes, max_bytes: int, seed: int) -> bytes:
+        changed = atheris.Mutate(data, max_bytes) if seed % 8 == 0 else mutated(data, seed)
+        return changed if len(changed) <= max_bytes else data
 
-    confine([], [".fuzz", str(scratch().parent)])  # no other file may be opened, and no connection made
-    extra = {"custom_mutator": of_json} if chosen.is_json else {}
+    confine([], [".fuzz", str(scratch().parent)])  # the target may open no other file and make no connection
+    extra = {"custom_mutator": mutate_json} if chosen.is_json else {}
     atheris.Setup([sys.argv[0], folder, *options], chosen.run, **extra)
     atheris.Fuzz()
 

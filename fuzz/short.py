@@ -1,6 +1,7 @@
-"""Run one target on its inputs and some random changes of them: python -m fuzz.short TARGET ROUNDS.
+"""Run one target on its inputs and on random changes of them: python -m fuzz.short TARGET ROUNDS.
 
-For the tests: it needs no fuzzer, and is the same in every run. No other file may be opened, and no connection made.
+The tests use this: it needs no fuzzer, and each run is the same. The target may open no other file and make no
+connection.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from veilmap.geofiles.sandbox import confine
 
 
 def main(name: str, rounds: int) -> None:
-    chosen, chance = TARGETS[name], random.Random(name)  # noqa: S311
-    usual = chosen.inputs()
-    for data in usual:
+    chosen, rng = TARGETS[name], random.Random(name)  # noqa: S311
+    inputs = chosen.inputs()
+    for data in inputs:
         chosen.run(data)
     confine([], [str(folder().parent)])
     for _ in range(rounds):
-        data = bytearray(chance.choice(usual))
+        data = bytearray(rng.choice(inputs))
         if chosen.is_json:
-            chosen.run(mutated(bytes(data), chance.getrandbits(32)))
+            chosen.run(mutated(bytes(data), rng.getrandbits(32)))
             continue
-        for _ in range(chance.randint(1, 8)):
-            at = chance.randrange(len(data) + 1)
-            data[at : at + chance.randint(0, 8)] = chance.randbytes(chance.randint(0, 8))
+        for _ in range(rng.randint(1, 8)):
+            start = rng.randrange(len(data) + 1)
+            data[start : start + rng.randint(0, 8)] = rng.randbytes(rng.randint(0, 8))
         chosen.run(bytes(data))
     print(f"{name}: {rounds} rounds")
 

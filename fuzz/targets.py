@@ -1,7 +1,7 @@
-"""One small function a reader: any bytes go in, and nothing but veilmap's own errors may come out.
+"""Fuzz targets, one small function per reader: it takes any bytes, and may raise only veilmap's own errors.
 
-Errors must be one printable sentence, answers finite numbers, and no library may warn. Readers that are still to come
-get their targets here: a function with ``@target`` and a few seeds.
+Error messages must be printable and short, answers must be finite, and no library may warn. Add a target for each new
+reader: a function with ``@target`` and a few seeds.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from veilmap.matching.rule import Rule
 from veilmap.method.registry import METHODS
 from veilmap.method.request import ReleaseRequest
 from veilmap.method.resources import must_fit
-from veilmap.releases import release_file as fileformat
+from veilmap.releases import release_file as file_format
 from veilmap.releases.release import release_of
 from veilmap.testing import fixed_entropy
 
-CORPUS = Path(__file__).parent / "corpus"
-LONGEST_SENTENCE = 1500
+CORPUS_FOLDER = Path(__file__).parent / "corpus"
+MAX_MESSAGE_CHARACTERS = 1500
 PLANE = vm.Domain({"x": (0, 4), "y": (-1, 1)})
 
 
@@ -61,8 +61,8 @@ class Target:
     is_json: bool
 
     def inputs(self) -> list[bytes]:
-        """Inputs to begin with: what is usual, and what once went wrong."""
-        kept = sorted((CORPUS / self.run.__name__).glob("*"))
+        """Return the initial inputs: typical ones, and those that once failed."""
+        kept = sorted((CORPUS_FOLDER / self.run.__name__).glob("*"))
         return [*self.seeds(), *(path.read_bytes() for path in kept)]
 
 
@@ -79,7 +79,7 @@ def target(seeds: Callable[[], Iterable[bytes]], is_json: bool = False) -> Calla
             except VeilmapError as error:
                 sentence = str(error)
                 assert sentence.isprintable(), sentence
-                assert len(sentence) <= LONGEST_SENTENCE, sentence[:200]
+                assert len(sentence) <= MAX_MESSAGE_CHARACTERS, sentence[:200]
 
         run.__name__ = read.__name__
         TARGETS[read.__name__] = Target(run, cache(lambda: list(seeds())), is_json)
@@ -88,7 +88,7 @@ def target(seeds: Callable[[], Iterable[bytes]], is_json: bool = False) -> Calla
 
 
 def text(data: bytes) -> str:
-    """As Python hands over what was typed."""
+    """Decode bytes as Python decodes command-line arguments."""
     return data.decode(errors="surrogateescape")
 
 
@@ -99,7 +99,7 @@ def parsed_json(data: bytes) -> object:
         raise BadInput("Not JSON.") from None
 
 
-# What is typed
+# Command-line arguments
 
 
 @target(lambda: [b"lon=-124.82:-103.00,lat=31.33:49.00", b"x=0:1", b" a b =-1e9:1e-9,c=0:0x1p3"])
@@ -117,11 +117,11 @@ def domain(data: bytes) -> None:
     ]
 )
 def options(data: bytes) -> None:
-    """What `veilmap release` and `plan` are told, one a line."""
+    """Read the options of `veilmap release` and `plan`, one per line."""
     name, epsilon, delta, sample, noise, estimate, height, prune, *settings = (text(data) + "\n" * 7).split("\n")
     try:
         levels, below = int(height) if height else None, float(prune) if prune else None
-    except ValueError:  # the command line refuses what is no number
+    except ValueError:  # the command line refuses other texts itself
         return
     chosen = [s for s in settings if s]
     request = ReleaseRequest.of(
@@ -150,7 +150,7 @@ def method(data: bytes) -> None:
 
 @cache
 def releases() -> list[vm.Release]:
-    """A few kinds of trees."""
+    """Return releases with different kinds of trees."""
     points = np.random.default_rng(3).normal([2, 0], [0.6, 0.3], (3000, 2))
     line, space = vm.Domain({"x": (0, 4)}), vm.Domain({"x": (0, 4), "y": (-1, 1), "z": (0, 1)})
     with fixed_entropy(5):
@@ -177,7 +177,7 @@ def must_answer(release: vm.Release, boxes: object, confidence: object = 0.95) -
 
 @target(lambda: [bytes([k, 2]) + np.arange(12.0).tobytes() for k in range(7)])
 def boxes(data: bytes) -> None:
-    """Arrays of any floats. Two bytes choose the release and the shape."""
+    """Query arrays of any floats. Two bytes choose the release and the shape."""
     which, columns, numbers = data[:1], data[1:2], data[2 : len(data) - (len(data) - 2) % 8]
     release = releases()[int.from_bytes(which) % len(releases())]
     axes = release.domain.dimensions
@@ -188,7 +188,7 @@ def boxes(data: bytes) -> None:
 
 @target(lambda: [b"[0.95, [0, -1, 4, 1]]", b'[0.5, [[0, 0, "1", 1e3], [1, 0, 2, 0]]]', b"[1, []]"], is_json=True)
 def box_values(data: bytes) -> None:
-    """Whatever Python has instead of an array."""
+    """Query other Python values than arrays."""
     record = parsed_json(data)
     if isinstance(record, list) and len(record) == 2:
         must_answer(releases()[2], record[1], record[0])
@@ -202,7 +202,7 @@ def box_values(data: bytes) -> None:
     ]
 )
 def box_text(data: bytes) -> None:
-    """--box and --boxes."""
+    """Read --box and --boxes."""
     rows = read_boxes(file("boxes.csv", data), PLANE)
     must_answer(releases()[0], rows)
     must_answer(releases()[0], [parse_box(text(data), PLANE)])
@@ -217,14 +217,19 @@ def geojson(*polygons: object) -> bytes:
     return json.dumps({"type": "FeatureCollection", "features": rows}).encode()
 
 
-RING, HOLE = [[0, -1], [4, -1], [3, 1.5], [0, 0], [0, -1]], [[1, -0.5], [2, -0.5], [1, 0], [1, -0.5]]
+OUTER_RING = [[0, -1], [4, -1], [3, 1.5], [0, 0], [0, -1]]
+INNER_RING = [[1, -0.5], [2, -0.5], [1, 0], [1, -0.5]]
 
 
 @target(
-    lambda: [json.dumps(some).encode() for some in ([[RING]], [[RING, HOLE], [HOLE]], [[RING[::2]], []])], is_json=True
+    lambda: [
+        json.dumps(some).encode()
+        for some in ([[OUTER_RING]], [[OUTER_RING, INNER_RING], [INNER_RING]], [[OUTER_RING[::2]], []])
+    ],
+    is_json=True,
 )
 def zones(data: bytes) -> None:
-    """Polygons with any corners: their rings, first the outer one."""
+    """Query polygons with any corners, given by their rings, the outer one first."""
     requests, record = [], parsed_json(data)
     with np.errstate(all="ignore"):
         for rings in record if isinstance(record, list) else []:
@@ -235,9 +240,9 @@ def zones(data: bytes) -> None:
             must_answer(release, requests)
 
 
-@target(lambda: [geojson([RING], [RING, HOLE]), geojson([HOLE]), geojson()], is_json=True)
+@target(lambda: [geojson([OUTER_RING], [OUTER_RING, INNER_RING]), geojson([INNER_RING]), geojson()], is_json=True)
 def zone_file(data: bytes) -> None:
-    """--zones, and what is written of it. What the process that reads it does not survive, is refused."""
+    """Read --zones and print the answers. Files that crash the reading process are refused."""
     for mend in (False, True):
         with suppress(BadInput):
             frame = read_here(file("zones.geojson", data), mend)
@@ -250,7 +255,7 @@ def zone_file(data: bytes) -> None:
 
 
 def read_here(path: Path, mend: bool = False) -> object:
-    """Zones, read in this process."""
+    """Read zones in this process."""
     try:
         schema, about, batches = read_zone_file(str(path), None, mend)
         return frame_of(pa.Table.from_batches(batches, schema), about)
@@ -260,11 +265,11 @@ def read_here(path: Path, mend: bool = False) -> object:
         raise BadInput("These zones are refused.") from None
 
 
-# GIS files, by GDAL with one driver: in a process of its own, see SEPARATE in fuzz.__main__
+# GIS files, read by GDAL with one driver in a separate process: see GDAL_DRIVER_OF_TARGET in fuzz.__main__
 
 
 def gis_files(ending: str) -> list[bytes]:
-    import geopandas  # before GDAL, which is opened without it
+    import geopandas  # before GDAL is opened without it
 
     shapes = [shapely.box(0, -1, 3, 1), shapely.Point(1, 0).buffer(0.5), shapely.Polygon()]
     points = geopandas.GeoDataFrame({"who": ["a", "b"]}, geometry=shapely.points([[1, 0], [2, 0.5]]), crs="EPSG:4326")
@@ -279,7 +284,7 @@ def gis_files(ending: str) -> list[bytes]:
 
 def read_layer(ending: str, data: bytes) -> None:
     path = file(f"points.{ending}", data)
-    with suppress(Exception):  # the process would end, and the file be refused
+    with suppress(Exception):  # an error ends the reading process, and the file is refused
         _, about, _ = gdal_layers.describe(str(path))
         _, _, batches = gdal_layers.rows(str(path), about["layers"][0], [], True)
         for batch in batches:
@@ -300,7 +305,7 @@ def fgb(data: bytes) -> None:
 
 @target(lambda: gis_files("shp"))
 def shp(data: bytes) -> None:
-    """The main file; the two beside it are those of the last seed."""
+    """Read the main file of a Shapefile; the other two files are those of the last seed."""
     for ending in ("shx", "dbf"):
         (folder() / f"points.{ending}").write_bytes((folder() / f"seed1.{ending}").read_bytes())
     read_layer("shp", data)
@@ -321,7 +326,7 @@ def shp(data: bytes) -> None:
     is_json=True,
 )
 def http_body(data: bytes) -> None:
-    """What /api/count is sent."""
+    """Read the body of a request to /api/count."""
     found = requests.record(data)
     requests.must_be_known(found, "boxes", "polygons", "zones", "confidence")
     sure = requests.confidence(found.get("confidence", 0.95))
@@ -335,7 +340,7 @@ def http_body(data: bytes) -> None:
 
 @target(lambda: [b"box=0,-1,4,1&confidence=0.5", b"axis=x&bins=7", b"bbox=1,2,3,4&limit=5", b"tile=3/1/2/dark"])
 def http_query(data: bytes) -> None:
-    """What is typed in an address."""
+    """Read the query string of a URL."""
     for name, value in parse_qsl(text(data)):
         if name == "box":
             must_answer(releases()[0], requests.boxes_from_text([value], PLANE))
@@ -355,7 +360,7 @@ def http_query(data: bytes) -> None:
 
 @target(lambda: [b"127.0.0.1:8417\nhttp://127.0.0.1:8417", b"localhost", b"[::1]:80\nnull", b"evil.example"])
 def http_headers(data: bytes) -> None:
-    """Host and Origin: only an address or localhost is let in, and only from its own page."""
+    """Check Host and Origin: only an IP address or localhost is accepted, and only from its own page."""
     host, *origins = data.split(b"\n")
     let_in = Guard(None, "127.0.0.1")._refusal([(b"host", host), *((b"origin", one) for one in origins)]) is None
     if let_in:
@@ -368,7 +373,7 @@ def http_headers(data: bytes) -> None:
 
 
 def must_serve(release: vm.Release) -> None:
-    """All that an analyst does with a file."""
+    """Do all that an analyst does with a file."""
     repr(release)
     json.dumps(release.header(), allow_nan=False)
     release.privacy.statement()
@@ -381,7 +386,7 @@ def must_serve(release: vm.Release) -> None:
     if release.domain.dimensions == 2:
         corners = lo + (hi - lo) * np.array([[0.1, 0.2], [0.9, 0.5], [0.4, 0.8]])
         must_answer(release, shapely.Polygon(corners))
-    with suppress(BadInput):  # of nobody, there are no points
+    with suppress(BadInput):  # an empty release has no points to draw
         points = np.stack([column.to_numpy() for column in release.sample(20, seed=1).columns], axis=1)
         assert np.all((lo <= points) & (points <= hi))
     with redirect_stdout(io.StringIO()) as shown:
@@ -399,43 +404,43 @@ def release_files() -> list[bytes]:
 
 
 def with_checksum(data: bytes) -> bytes:
-    """The same with a checksum that fits, as anyone can write it."""
-    if (stated := fileformat._stated_digest(data)) is None:
+    """Return a file with a valid checksum, which anyone can compute."""
+    if (stated := file_format._stated_digest(data)) is None:
         return data
-    blank = data[: stated.start(1)] + fileformat.BLANK_DIGEST + data[stated.end(1) :]
-    return blank.replace(fileformat.BLANK_DIGEST, hashlib.sha256(blank).hexdigest().encode())
+    blank = data[: stated.start(1)] + file_format.BLANK_DIGEST + data[stated.end(1) :]
+    return blank.replace(file_format.BLANK_DIGEST, hashlib.sha256(blank).hexdigest().encode())
 
 
 @target(release_files)
 def release_file(data: bytes) -> None:
-    must_serve(release_of("release.parquet", *fileformat.parsed("release.parquet", with_checksum(data))))
+    must_serve(release_of("release.parquet", *file_format.parsed("release.parquet", with_checksum(data))))
 
 
 def in_json() -> Iterable[bytes]:
-    """Small files, taken apart: header and columns."""
+    """Yield the headers and columns of small files as JSON."""
     for data in (
-        p.read_bytes() for p in sorted((CORPUS.parents[1] / "tests" / "formats" / "golden").glob("*.parquet"))
+        p.read_bytes() for p in sorted((CORPUS_FOLDER.parents[1] / "tests" / "formats" / "golden").glob("*.parquet"))
     ):
-        header, table = fileformat.parsed("golden", data)
+        header, table = file_format.parsed("golden", data)
         if table.num_rows < 200:
             columns = {name: table[name].to_pylist() for name in table.column_names}
             yield json.dumps({"header": header, "columns": columns}).encode()
 
 
-TYPES = {"parent": pa.int64(), "level": pa.int16(), "noisy_count": pa.int64(), "bbox": fileformat._BOX}
-TYPES |= {"key_from": pa.int64(), "key_to": pa.int64()}
+COLUMN_TYPES = {"parent": pa.int64(), "level": pa.int16(), "noisy_count": pa.int64(), "bbox": file_format._BOX}
+COLUMN_TYPES |= {"key_from": pa.int64(), "key_to": pa.int64()}
 
 
 @target(in_json, is_json=True)
 def release_parts(data: bytes) -> None:
-    """Past checksum and Parquet: what the header and the columns say."""
+    """Build a release from a header and columns, after the checksum and Parquet checks."""
     record = parsed_json(data)
     try:
-        header = fileformat._header("release.parquet", json.dumps(record["header"]).encode())  # type: ignore[index]
+        header = file_format._header("release.parquet", json.dumps(record["header"]).encode())  # type: ignore[index]
         columns = record["columns"].items()  # type: ignore[index]
-        table = pa.table({name: pa.array(values, TYPES.get(name, pa.float64())) for name, values in columns})
+        table = pa.table({name: pa.array(values, COLUMN_TYPES.get(name, pa.float64())) for name, values in columns})
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError, pa.ArrowException):
-        return  # no Parquet file holds that
+        return  # a Parquet file cannot contain this
     must_serve(release := release_of("release.parquet", header, table))
     if release.domain in usual_domains():
         read_blocks(release, matching_rule(release.domain))
@@ -451,7 +456,7 @@ def matching_rule(domain: vm.Domain) -> Rule:
     return Rule.of(domain, [0] * domain.dimensions, [axis.hi - axis.lo for axis in domain.axes])
 
 
-# The other party of a matching
+# Messages of the other party in record matching
 
 
 @cache
@@ -475,11 +480,11 @@ def handshake(data: bytes) -> None:
 @cache
 def folder() -> Path:
     kept = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)  # noqa: S108
-    KEPT.append(kept)
+    OPEN_FOLDERS.append(kept)
     return Path(kept.name)
 
 
-KEPT: list[tempfile.TemporaryDirectory[str]] = []
+OPEN_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def file(name: str, data: bytes) -> Path:
@@ -488,7 +493,7 @@ def file(name: str, data: bytes) -> Path:
 
 
 def read_points(path: Path, unit: str | None) -> None:
-    """All rows of a file, as the vault would read them, but with no wall around."""
+    """Read all rows of a file as the vault does, but outside of it."""
     engine = open_points(str(path), PLANE, unit)
     with engine.reading_context():  # type: ignore[attr-defined]
         for _, batch in engine.shares():  # type: ignore[attr-defined]
@@ -564,7 +569,7 @@ def parquet(data: bytes) -> None:
 
 @target(lambda: [bytes([21]) + bytes([1, 1, 0, 0, 0]) + bytes(16), bytes([25, 0, 0x20, 0, 0, 1]) + bytes(20)])
 def wkb(data: bytes) -> None:
-    """Geometries, each behind its length."""
+    """Read geometries, each preceded by its length."""
     shapes, at = [], 0
     while at < len(data):
         shapes.append(data[at + 1 : at + 1 + data[at]])
@@ -582,7 +587,7 @@ def wkb(data: bytes) -> None:
     is_json=True,
 )
 def geo_metadata(data: bytes) -> None:
-    """What a file says of its geometry column."""
+    """Read the metadata of a geometry column."""
     fields = [
         pa.field("p", pa.binary(), metadata={"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": data})
     ]

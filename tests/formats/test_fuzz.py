@@ -31,8 +31,11 @@ from veilmap.testing import fixed_entropy
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
-from fuzz.__main__ import SEPARATE, environment  # noqa: E402
-from fuzz.__main__ import TARGETS as LISTED  # noqa: E402
+from fuzz.__main__ import (  # noqa: E402
+    GDAL_DRIVER_OF_TARGET,
+    TARGET_NAMES,
+    environment,
+)
 from fuzz.mutate import mutated  # noqa: E402
 from fuzz.targets import TARGETS, with_checksum  # noqa: E402
 
@@ -42,10 +45,10 @@ DOMAIN = vm.Domain({"x": (0, 4), "y": (10, 12)})
 
 
 def test_make_fuzz_runs_every_target():
-    assert set(LISTED) == set(TARGETS)
+    assert set(TARGET_NAMES) == set(TARGETS)
 
 
-HERE = [name for name in TARGETS if name not in SEPARATE]
+HERE = [name for name in TARGETS if name not in GDAL_DRIVER_OF_TARGET]
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -54,7 +57,7 @@ def test_what_once_went_wrong_does_not_again(name):
         TARGETS[name].run(data)
 
 
-@pytest.mark.parametrize("name", SEPARATE)
+@pytest.mark.parametrize("name", GDAL_DRIVER_OF_TARGET)
 def test_gis_files_with_changes_reach_no_other_file_and_end_no_process(name):
     command = [sys.executable, "-m", "fuzz.short", name, "150"]
     done = subprocess.run(command, cwd=ROOT, env=environment(name), capture_output=True, text=True, check=False)
