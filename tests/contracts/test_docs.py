@@ -213,17 +213,22 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_code_that_the_pages_for_developers_name_is_there(name: str) -> None:
-    """`package/module.py::function` is below src/veilmap, or below the root of the repository."""
+    """`package/module.py::name` is below src/veilmap, or below the root of the repository."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    named = re.findall(r"`((?:[\w.-]+/)*[\w.-]+(?:\.py|/))(?:::(\w+))?`", text)
+    named = re.findall(r"`((?:[\w.-]+/)*[\w.-]+(?:\.py|/))(?:::([\w.]+))?`", text)
     assert len(named) > 10
     for file, function in named:
         path = next((root / file for root in (ROOT / "src" / "veilmap", ROOT) if (root / file).exists()), None)
         assert path is not None, f"{name} names {file}, which does not exist"
-        if function:
-            kinds = (ast.FunctionDef, ast.ClassDef)
-            known = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
-            assert function in known, f"{name} names {function}, which is not in {file}"
+        for part in function.split(".") if function else ():
+            assert part in names_in(path), f"{name} names {function}, which is not in {file}"
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the functions, classes and constants of a Python file."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    defined = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    return defined | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def test_the_architecture_page_has_every_layer_and_every_package() -> None:

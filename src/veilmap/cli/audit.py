@@ -116,7 +116,7 @@ def _print(audits: list[Audit], output: Format) -> None:
         print_csv(CSV_COLUMNS, [[_record(audited)[name] for name in CSV_COLUMNS] for audited in audits])
         return
     print_table(
-        ["method", "epsilon is at least", "claimed epsilon", "bound / claim", "found by"],
+        ["method", "epsilon is at least", "claim", "bound/claim", "found by"],
         [
             [
                 audited.method,
