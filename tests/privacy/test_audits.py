@@ -96,7 +96,7 @@ inner_once, decay_once, concentrated_once = cache(inner_epsilon), cache(decay), 
 ONCE = (  # public arithmetic that every release would do anew
     ("veilmap.vault.measurement.inner_epsilon", inner_once),
     ("veilmap.vault.mechanisms.density_test.decay", decay_once),
-    ("veilmap.vault.measurement.concentrated", concentrated_once),
+    ("veilmap.vault.noise_models.concentrated", concentrated_once),
 )
 
 

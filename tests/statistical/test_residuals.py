@@ -443,5 +443,5 @@ def test_a_check_takes_a_part_of_the_budget(share: object) -> None:
 
 
 def test_a_curve_cannot_be_checked() -> None:
-    with pytest.raises(BadInput, match="curve"):
+    with pytest.raises(BadInput, match="A Hilbert R-tree cannot check its answers"):
         named("hilbert-r", options={"check": "0.01"})

@@ -190,9 +190,9 @@ def test_the_default_is_best():
 def test_the_default_learns_how_uneven_rows_are_before_it_cuts_finely():
     points = PLANE.lo + RNG.random((20_000, 2)) * (PLANE.hi - PLANE.lo)
     looks = [charge for charge in charges(vm.release(points, PLANE, 1)) if "roughness" in charge[0]]
-    assert looks == [("roughness of level 1", Fraction(2, 5) * Fraction(2, 100))]
+    assert looks == [("roughness of level 1", Fraction(1, 100))]
     few = [charge for charge in charges(vm.release(points[:3000], PLANE, 1)) if "roughness" in charge[0]]
-    assert few == [("roughness of level 1", Fraction(2, 100))]
+    assert few == looks
 
 
 def test_height_and_prune_shape_the_tree():
@@ -392,7 +392,7 @@ def test_a_release_with_fixed_entropy_says_that_it_is_not_private():
         ({"noise": "discrete-gaussian", "delta": 0}, "delta is a number between 0 and 0.1, .* got 0"),
         ({"noise": "discrete-gaussian", "delta": 1}, "delta is a number between 0 and 0.1, .* got 1"),
         ({"noise": "discrete-gaussian", "delta": "tiny"}, "delta is a number between 0 and 0.1, .* got 'tiny'"),
-        ({"noise": "discrete-gaussian", "delta": "1e-99"}, "a delta of 2"),
+        ({"noise": "discrete-gaussian", "delta": "1e-99"}, "a delta of at least 2"),
         (
             {"method": vm.Method(structure=vm.KdTree(2, median="smooth-sensitivity"))},
             r"The guarantee of custom .* is \(epsilon, delta\)\. Give a delta",
