@@ -38,7 +38,7 @@ from veilmap.errors import BadInput, VeilmapError
 from veilmap.explore import requests
 from veilmap.explore.security import Guard
 from veilmap.geofiles import gdal_layers
-from veilmap.geofiles.zone_files import zones as read_zone_file
+from veilmap.geofiles.zone_reader import zones as read_zone_file
 from veilmap.matching import protocol
 from veilmap.matching.blocks import Side, leaves_only, open_side, read_blocks
 from veilmap.matching.rule import Rule

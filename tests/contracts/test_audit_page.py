@@ -59,7 +59,7 @@ CORE = [
 ]
 ENGINES = [path for path in sorted((SOURCE / "engines").glob("*.py")) if path not in COUNTING]
 READERS = [
-    *(path for path in sorted((SOURCE / "geofiles").glob("*.py")) if path.stem != "zone_files"),  # which reads no rows
+    *(path for path in sorted((SOURCE / "geofiles").glob("*.py")) if path.stem != "zone_reader"),  # which reads no rows
     SOURCE / "kernels" / "parsing.py",
 ]
 LEDGER = [SOURCE / "releases" / "ledger_file.py"]

@@ -14,7 +14,7 @@ from veilmap.files.atomic_writes import write_atomically
 from veilmap.files.csv_cells import safe_cell, safe_cells
 from veilmap.geofiles import GDAL_DRIVERS
 from veilmap.geofiles.process import metadata_of, reading
-from veilmap.geofiles.zone_files import MAX_CPU_SECONDS, MAX_MEMORY_BYTES, PARQUET_EXTENSIONS, ZONE_EXTENSIONS
+from veilmap.geofiles.zone_reader import MAX_CPU_SECONDS, MAX_MEMORY_BYTES, PARQUET_EXTENSIONS, ZONE_EXTENSIONS
 
 if TYPE_CHECKING:
     from veilmap.answers.answerer import Answers

@@ -13,7 +13,7 @@ from veilmap.cli._output import Format, print_csv, print_table, warn_if_not_priv
 from veilmap.errors import BadInput
 
 if TYPE_CHECKING:
-    from veilmap.releases.cost_check import PathCosts
+    from veilmap.releases.cost_check import CheckedCosts
     from veilmap.releases.privacy import Privacy
     from veilmap.releases.release import Release
     from veilmap.releases.signatures import Verification
@@ -157,7 +157,7 @@ def print_check(release: Release, signature: str, output: Format) -> None:
     typer.echo(_verdict(privacy, costs))
 
 
-def _check_rows(costs: PathCosts) -> list[list[Any]]:
+def _check_rows(costs: CheckedCosts) -> list[list[Any]]:
     """Return the steps of the path: description, noise variance if it is published, and price."""
     return [
         *([f"count on level {level}", variance, price] for level, variance, price in costs.levels),
@@ -167,7 +167,7 @@ def _check_rows(costs: PathCosts) -> list[list[Any]]:
     ]
 
 
-def _check_to_json(costs: PathCosts) -> dict[str, Any]:
+def _check_to_json(costs: CheckedCosts) -> dict[str, Any]:
     return {
         "currency": costs.currency,
         "counts": [{"level": n, "noise_variance": variance, "price": price} for n, variance, price in costs.levels],
@@ -180,7 +180,7 @@ def _check_to_json(costs: PathCosts) -> dict[str, Any]:
     }
 
 
-def _verdict(privacy: Privacy, costs: PathCosts | None) -> str:
+def _verdict(privacy: Privacy, costs: CheckedCosts | None) -> str:
     if costs is None:
         return "This release is not private and says so. There is no promise to check."
     rho = f"rho {float(costs.budget):.6g}, which gives " if costs.currency == "rho" else ""

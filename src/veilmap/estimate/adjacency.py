@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from veilmap.arrays import Floats, SmallInts
-from veilmap.kernels import neighbours
+from veilmap.kernels import adjacent_nodes
 from veilmap.kernels import post_processing as kernel
 from veilmap.kernels.grid_shape import child_grid_shapes
 from veilmap.trees import CurveTree, Tree
@@ -28,14 +28,14 @@ class Adjacency:
             return cls.of(tree.keys)
         axes = tree.lo.shape[1]
         volume, nodes = np.empty(tree.size), np.empty((tree.size, 2 * axes), np.int32)
-        neighbours.box_volumes(tree.lo, tree.hi, volume)
+        adjacent_nodes.box_volumes(tree.lo, tree.hi, volume)
         larger = 2 ** (axes / 2)  # half as wide again, nearly, along every axis
         shape = np.empty((tree.size, axes), np.int32)
         child_grid_shapes(tree.first_child, tree.lo, shape)
         find = partial(
-            neighbours.find_neighbours, tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape
+            adjacent_nodes.find_neighbours, tree.first_child, tree.parent, tree.lo, tree.hi, volume, larger, shape
         )
-        nodes[0] = neighbours.NO_NEIGHBOUR
+        nodes[0] = adjacent_nodes.NO_NEIGHBOUR
         with ThreadPoolExecutor(2) as pool:
             for above, below in zip(map(tree.level, range(tree.height)), tree.level_start[2:], strict=True):
                 half = int(np.searchsorted(tree.first_child, (above.stop + below) // 2))  # of the nodes below

@@ -12,21 +12,21 @@ from typing import Any
 import pyarrow as pa
 
 from veilmap.errors import VeilmapError
-from veilmap.geofiles import gdal_layers, zone_files
+from veilmap.geofiles import gdal_layers, zone_reader
 from veilmap.geofiles.process import METADATA_KEY, REFUSAL_KEY
 from veilmap.geofiles.sandbox import confine
 
 WORKER_TASKS: dict[str, Callable[..., gdal_layers.Result]] = {
     "describe": gdal_layers.describe,
     "rows": gdal_layers.rows,
-    "zones": zone_files.zones,
+    "zones": zone_reader.zones,
 }
 
 
 def main(task: str, options: str, out: Any) -> None:
     arguments = json.loads(options)
     if task == "zones":  # zones may come from a stranger; rows are the owner's, and may be many
-        zone_files.limit_resources()
+        zone_reader.limit_resources()
     confine(_files_of(arguments["path"]))
     try:
         schema, metadata, batches = WORKER_TASKS[task](**arguments)

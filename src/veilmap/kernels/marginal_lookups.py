@@ -13,7 +13,7 @@ from numba import njit
 
 from veilmap.arrays import Floats, Ints
 from veilmap.kernels.marginals import Blocks, ErrorMarginals, Marginals
-from veilmap.kernels.sibling_index import BLOCK, FAN, HOLLOW, LEAF
+from veilmap.kernels.sibling_index import GRID_OF_LEAVES, LEAF_NODE, NO_CHILDREN_LEFT, NO_SINGLE_CUT
 
 LOW_SIDE_BITS = 0x5555
 
@@ -263,14 +263,14 @@ def count_boxes(tree: Marginals, queries: Floats, out: Floats) -> None:
                 place = table * axes + k
                 total += marginal_count(tree, place, query[k + axes]) if sides >> 2 * k & 2 else tree.node_estimate[v]
                 total -= marginal_count(tree, place, query[k]) if sides >> 2 * k & 1 else 0.0
-            elif axis == LEAF:
+            elif axis == LEAF_NODE:
                 half_slope = no_slope if flat else tree.half_slope[v]
                 total += leaf_count(tree.box[v], query, tree.node_estimate[v], half_slope)
-            elif axis == BLOCK:
+            elif axis == GRID_OF_LEAVES:
                 block_weights(tree.blocks, at, query, entries, weight, cells)
                 start = tree.blocks.shape[at, 2 * axes]
                 total += block_count(tree.block_estimate, tree.block_half_slope, start, entries, weight)
-            elif axis == FAN:
+            elif axis == NO_SINGLE_CUT:
                 for c in range(a, at):
                     inside = sides_inside(tree.box[c], query)
                     if inside >= 0:
@@ -323,13 +323,13 @@ def box_errors(
                     one, two = v - one, two - 2 * one + v
                 uneven += more
                 cut += leaves
-            elif sides > 0 and axis == LEAF:
+            elif sides > 0 and axis == LEAF_NODE:
                 f = covered_fraction(tree.box[c], query)
                 one, two = v * f, v * f * f
                 if known and 0 < f < 1:
                     uneven += f * (1 - f) * errors.node[c, 1]
                     cut += 1
-            elif sides > 0 and axis == BLOCK:
+            elif sides > 0 and axis == GRID_OF_LEAVES:
                 block_weights(tree.blocks, tree.link[c, 2], query, entries, weight, cells)
                 start = tree.blocks.shape[tree.link[c, 2], 2 * axes]
                 one = sum_block(errors.block_variance, start, entries, weight[0])
@@ -340,10 +340,10 @@ def box_errors(
                     more, leaves = block_unevenness(errors.block_uneven, start, entries, weight, cells)
                     uneven += more
                     cut += leaves
-            elif sides > 0 and axis != HOLLOW:
+            elif sides > 0 and axis != NO_CHILDREN_LEFT:
                 depth += 1
                 node[depth], child[depth], bits[depth] = c, tree.link[c, 0], sides
-                last[depth] = tree.link[c, 2] if axis == FAN else tree.link[c, 0] + 2
+                last[depth] = tree.link[c, 2] if axis == NO_SINGLE_CUT else tree.link[c, 0] + 2
                 once[depth] = twice[depth] = 0.0
             once[depth] += one
             twice[depth] += two
@@ -359,7 +359,7 @@ def box_errors(
                 break
             u, c = node[depth], child[depth]
             child[depth] += 1
-            if tree.link[u, 1] == FAN:
+            if tree.link[u, 1] == NO_SINGLE_CUT:
                 sides = sides_inside(tree.box[c], query)
             else:
                 sides = sides_inside_half(c - tree.link[u, 0], tree.link[u, 1], tree.link[u, 2], bits[depth], query)

@@ -13,7 +13,15 @@ from numba import njit
 
 from veilmap.arrays import Flags, Floats, Ints
 from veilmap.kernels.grid_shape import grid_shape
-from veilmap.kernels.sibling_index import BLOCK, FAN, FEWEST, Halved, add_children, add_groups, halve
+from veilmap.kernels.sibling_index import (
+    GRID_OF_LEAVES,
+    MIN_LEAVES_PER_GRID,
+    NO_SINGLE_CUT,
+    SiblingIndex,
+    add_children,
+    add_groups,
+    index_siblings,
+)
 
 LARGE_TREE_NODES = 1 << 19
 MAX_LEAVES_RATIO = 0.75
@@ -32,7 +40,7 @@ class Blocks(NamedTuple):
 class TablePlan(NamedTuple):
     """The layout that all tables of one tree share."""
 
-    tree: Halved
+    tree: SiblingIndex
     first_child: Ints
     blocks: Blocks
     table: Ints  # per node: the number of its table, -1 for none
@@ -49,7 +57,7 @@ class Marginals(NamedTuple):
     bend · (x − left knot) · (right knot − x).
     """
 
-    link: Ints  # per node: first child; axis and at as in Halved, for a FAN its last child + 1; table or -1
+    link: Ints  # per node: first child; axis and at as in SiblingIndex (NO_SINGLE_CUT: last child + 1); table or -1
     node_estimate: Floats
     half_slope: Floats  # half the slopes of each node; this and the two other arrays of slopes are empty without slopes
     box: Floats
@@ -84,11 +92,11 @@ class ErrorMarginals(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, shape: Ints) -> tuple[int, int]:
+def shape_blocks(tree: SiblingIndex, first_child: Ints, lo: Ints, shape: Ints) -> tuple[int, int]:
     """Write the shapes of all blocks; return the numbers of their edges and of their table entries."""
     axes = lo.shape[1]
     edges = entries = 0
-    for v in np.flatnonzero(tree.axis == BLOCK):
+    for v in np.flatnonzero(tree.axis == GRID_OF_LEAVES):
         mine, u = shape[tree.at[v]], tree.origin[v]
         grid_shape(first_child[u], first_child[u + 1], lo, mine)
         mine[2 * axes] = entries
@@ -102,10 +110,10 @@ def shape_blocks(tree: Halved, first_child: Ints, lo: Ints, shape: Ints) -> tupl
 
 
 @njit(cache=True, nogil=True)
-def fill_block_edges(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, blocks: Blocks) -> None:
+def fill_block_edges(tree: SiblingIndex, first_child: Ints, lo: Ints, hi: Ints, blocks: Blocks) -> None:
     """Write the edges of the leaves of all blocks, axis by axis."""
     axes = lo.shape[1]
-    for v in np.flatnonzero(tree.axis == BLOCK):
+    for v in np.flatnonzero(tree.axis == GRID_OF_LEAVES):
         mine, a, stride = blocks.shape[tree.at[v]], first_child[tree.origin[v]], 1
         for k in range(axes - 1, -1, -1):
             edge = blocks.edge[mine[axes + k] :]
@@ -116,10 +124,10 @@ def fill_block_edges(tree: Halved, first_child: Ints, lo: Ints, hi: Ints, blocks
 
 
 @njit(cache=True, nogil=True)
-def fill_block_tables(tree: Halved, first_child: Ints, blocks: Blocks, values: Floats, out: Floats) -> None:
+def fill_block_tables(tree: SiblingIndex, first_child: Ints, blocks: Blocks, values: Floats, out: Floats) -> None:
     """Write the summed-area tables of values for all blocks; ``out`` must be zeros at the start."""
     axes = blocks.shape.shape[1] // 2
-    for v in np.flatnonzero(tree.axis == BLOCK):
+    for v in np.flatnonzero(tree.axis == GRID_OF_LEAVES):
         mine, a, b = blocks.shape[tree.at[v]], first_child[tree.origin[v]], first_child[tree.origin[v] + 1]
         for i in range(b - a):
             place, rest, stride = mine[2 * axes], i, 1
@@ -137,9 +145,9 @@ def fill_block_tables(tree: Halved, first_child: Ints, blocks: Blocks, values: F
             stride *= mine[k] + 1
 
 
-def find_blocks(tree: Halved, first_child: Ints, lo: Ints, hi: Ints) -> Blocks:
+def find_blocks(tree: SiblingIndex, first_child: Ints, lo: Ints, hi: Ints) -> Blocks:
     """Return the shapes and edges of all blocks of a tree."""
-    shape = np.empty((np.count_nonzero(tree.axis == BLOCK), 2 * lo.shape[1] + 1), np.int64)
+    shape = np.empty((np.count_nonzero(tree.axis == GRID_OF_LEAVES), 2 * lo.shape[1] + 1), np.int64)
     edges, _ = shape_blocks(tree, first_child, lo, shape)
     blocks = Blocks(shape, np.empty(edges))
     fill_block_edges(tree, first_child, lo, hi, blocks)
@@ -218,7 +226,7 @@ def block_curves(
 
 
 @njit(cache=True, nogil=True)
-def choose_tables(tree: Halved, first_child: Ints, shrink: float, table: Ints) -> tuple[int, int, int]:
+def choose_tables(tree: SiblingIndex, first_child: Ints, shrink: float, table: Ints) -> tuple[int, int, int]:
     """Choose the nodes with tables; return the numbers of tables, of knots per axis at most, and of leaves.
 
     ``table`` is the number of each node's table, -1 for none. A table is worth its memory if it has at most ``shrink``
@@ -238,7 +246,7 @@ def choose_tables(tree: Halved, first_child: Ints, shrink: float, table: Ints) -
     most = np.full(size, np.inf)  # maximum number of leaves of a table at this node
     for v in range(size):
         table[v] = -1
-        if whole[v] and FEWEST <= leaves[v] <= most[v]:
+        if whole[v] and MIN_LEAVES_PER_GRID <= leaves[v] <= most[v]:
             table[v] = tables
             most[v] = shrink * leaves[v]
             tables += 1
@@ -248,7 +256,7 @@ def choose_tables(tree: Halved, first_child: Ints, shrink: float, table: Ints) -
 
 
 @njit(cache=True, nogil=True)
-def level_starts(tree: Halved) -> Ints:
+def level_starts(tree: SiblingIndex) -> Ints:
     """Return the first node of each level, and the end of the last level."""
     starts = [0, 1]
     while starts[-1] < len(tree.first):
@@ -319,7 +327,7 @@ def include_own_measurement(knot: Floats, curve: Floats, variance: float, below:
 
 @njit(cache=True, nogil=True)
 def sweep_axis(
-    tree: Halved,
+    tree: SiblingIndex,
     blocks: Blocks,
     kinds: Ints,
     number: Floats,
@@ -346,7 +354,7 @@ def sweep_axis(
         for v in range(levels[level], levels[level + 1]):
             a, b = tree.first[v], tree.last[v]
             my_knot, my_curve = knot[new, end:], curve[new, end:]
-            if tree.axis[v] == BLOCK:
+            if tree.axis[v] == GRID_OF_LEAVES:
                 count = block_curves(blocks, tree.at[v], k, kinds, one, two, my_knot, my_curve)
             elif a == b:
                 count = 2
@@ -354,7 +362,7 @@ def sweep_axis(
                 append_leaves(kinds, number[v, 0], number[v, 1], 1.0, 0, tree.box[v, 2 * k + 1], my_knot, my_curve)
             else:
                 count = sum_curves(kinds, knot[old], curve[old], span[a:b], here, my_knot, my_curve)
-            inner = a < b or tree.axis[v] == BLOCK
+            inner = a < b or tree.axis[v] == GRID_OF_LEAVES
             if len(kinds) > 2 and inner and number[v, 0] != number[v, 2]:
                 include_own_measurement(my_knot[:count], my_curve[:count], number[v, 0], number[v, 2])
             span[v, 0], span[v, 1] = end, end + count
@@ -370,7 +378,7 @@ def sweep_axis(
 
 
 @njit(cache=True, nogil=True)
-def order_by_descent(tree: Halved, order: Ints, rank: Ints) -> None:
+def order_by_descent(tree: SiblingIndex, order: Ints, rank: Ints) -> None:
     """Write nodes in the order of a depth-first walk: siblings together, then all nodes below the last of them, etc.
 
     ``rank`` is the position of each node in that order. The nodes that a query visits are then close in memory.
@@ -392,7 +400,7 @@ def order_by_descent(tree: Halved, order: Ints, rank: Ints) -> None:
 
 def plan_tables(first_child: Ints, lo: Ints, hi: Ints, carries: Flags) -> TablePlan:
     """Return the layout of a tree's tables. ``carries`` marks the nodes that have an estimate or a variance."""
-    tree = halve(first_child, lo, hi, carries)
+    tree = index_siblings(first_child, lo, hi, carries)
     size = len(tree.first)
     table, (order, rank) = np.empty(size, np.int64), np.empty((2, size), np.int64)
     ratio = MAX_LEAVES_RATIO if size <= LARGE_TREE_NODES else MAX_LEAVES_RATIO_OF_LARGE_TREES
@@ -434,7 +442,8 @@ def build_marginals(plan: TablePlan, estimate: Floats, slope: Floats | None = No
     rank[order] = np.arange(size)
     first = rank[np.minimum(tree.first, size - 1)]
     link = np.stack(
-        [first, tree.axis, np.where(tree.axis == FAN, first + tree.last - tree.first, tree.at), plan.table], axis=1
+        [first, tree.axis, np.where(tree.axis == NO_SINGLE_CUT, first + tree.last - tree.first, tree.at), plan.table],
+        axis=1,
     )
     return Marginals(
         link[order],

@@ -1,4 +1,4 @@
-"""A tree whose siblings are grouped by cuts, so that a query finds the ones it meets without trying all."""
+"""An index over siblings: they are grouped by cuts, so that a query visits only those that it meets."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from numba import njit
 from veilmap.arrays import Flags, Floats, Ints
 from veilmap.kernels.grid_shape import is_grid
 
-LEAF, FAN, HOLLOW, BLOCK = -1, -2, -3, -4  # in place of the axis of a cut
-CANDIDATES = 64  # lines tried when siblings are not cut by the obvious one
-FEWEST = 8  # leaves below a node with marginals: below that, opening it is as quick
-MOST_AXES = 3  # of blocks: looking into one takes 4^axes steps
+# in place of the axis of a cut:
+LEAF_NODE = -1
+NO_SINGLE_CUT = -2  # no cut separates the children
+NO_CHILDREN_LEFT = -3  # all children are empty boxes
+GRID_OF_LEAVES = -4
+
+MAX_CANDIDATE_CUTS = 64  # tried where the edge of the middle sibling separates nothing
+MIN_LEAVES_PER_GRID = 8  # with fewer leaves, walking them is as fast as a table
+MAX_GRID_AXES = 3  # a look-up in a table takes 4^axes steps
 
 
-class Halved(NamedTuple):
-    """A tree whose siblings were grouped, cut after cut, so that nearly every inner node has two children.
+class SiblingIndex(NamedTuple):
+    """A tree whose siblings are grouped by successive cuts, so that nearly every inner node has two children.
 
-    Nodes without volume are left out: they meet no query. Groups of siblings are nodes of their own.
+    Nodes without volume are left out, since they meet no query. Groups of siblings are nodes of their own.
     """
 
     first: Ints  # children of node v are first[v] : last[v]
     last: Ints
-    axis: Ints  # of the cut between two children, or FAN (no one cut parts them), LEAF, BLOCK, HOLLOW (all left out)
+    axis: Ints  # of the cut between two children, or one of the constants above
     at: Ints  # where that cut is; the number of a block
     origin: Ints  # the node of the tree, -1 for a group of siblings
     box: Floats  # (nodes, 2 * axes): lo and hi of each axis in turn
@@ -41,7 +46,7 @@ def has_volume(lo: Ints, hi: Ints, v: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def part(member: Ints, spare: Ints, a: int, b: int, lo: Ints, k: int, at: int) -> int:
-    """Move the members a : b that begin before ``at`` to the front, in order; where the others begin."""
+    """Move the members a : b that begin before ``at`` to the front, in order. Return where the others begin."""
     front, back = a, 0
     for i in range(a, b):
         if lo[member[i], k] < at:
@@ -57,7 +62,7 @@ def part(member: Ints, spare: Ints, a: int, b: int, lo: Ints, k: int, at: int) -
 
 @njit(cache=True, nogil=True)
 def smaller_side(member: Ints, a: int, b: int, lo: Ints, hi: Ints, k: int, at: int) -> int:
-    """Of the members a : b, those on the smaller side of a cut; 0 when it goes through one."""
+    """Return how many of the members a : b lie on the smaller side of a cut; 0 when it goes through one."""
     before = 0
     for i in range(a, b):
         if hi[member[i], k] <= at:
@@ -69,12 +74,12 @@ def smaller_side(member: Ints, a: int, b: int, lo: Ints, hi: Ints, k: int, at: i
 
 @njit(cache=True, nogil=True)
 def find_cut(member: Ints, a: int, b: int, lo: Ints, hi: Ints) -> tuple[int, int]:
-    """Axis and place of a cut that parts the members a : b; FAN when none is found.
+    """Return axis and position of a cut that separates the members a : b; NO_SINGLE_CUT when none is found.
 
-    Siblings that were written row by row are parted by an edge of the one in the middle.
+    Siblings in row-major order are separated by an edge of the one in the middle.
     """
-    axis, at, best = FAN, 0, 0
-    step = max(1, (b - a) // CANDIDATES)
+    axis, at, best = NO_SINGLE_CUT, 0, 0
+    step = max(1, (b - a) // MAX_CANDIDATE_CUTS)
     for turn in range(0, b - a, step):
         middle = a + (turn + (b - a) // 2) % (b - a)
         for k in range(lo.shape[1]):
@@ -88,7 +93,7 @@ def find_cut(member: Ints, a: int, b: int, lo: Ints, hi: Ints) -> tuple[int, int
 
 
 @njit(cache=True, nogil=True)
-def grow_halves(
+def fill_index(
     first_child: Ints,
     lo: Ints,
     hi: Ints,
@@ -101,7 +106,7 @@ def grow_halves(
     origin: Ints,
     whole: Flags,
 ) -> int:
-    """Fill the arrays of :class:`Halved`, level by level; how many nodes."""
+    """Fill the arrays of :class:`SiblingIndex`, level by level. Return the number of nodes."""
     size, axes = lo.shape
     member, spare = np.arange(size), np.empty(size, np.int64)
     begin, end = np.empty(len(first), np.int64), np.empty(len(first), np.int64)  # the siblings a group stands for
@@ -127,12 +132,12 @@ def grow_halves(
                 else:
                     whole[v], all_full = whole[v] and not carries[c], False
             b = full
-        first[v], axis[v] = nodes, FAN
+        first[v], axis[v] = nodes, NO_SINGLE_CUT
         if a == b:
-            axis[v] = LEAF if all_full else HOLLOW
-        leaves = origin[v] >= 0 and all_full and b - a >= FEWEST and first_child[a] == first_child[b]
-        if leaves and axes <= MOST_AXES and is_grid(a, b, lo, hi, shape):
-            axis[v], at[v] = BLOCK, blocks
+            axis[v] = LEAF_NODE if all_full else NO_CHILDREN_LEFT
+        leaves = origin[v] >= 0 and all_full and b - a >= MIN_LEAVES_PER_GRID and first_child[a] == first_child[b]
+        if leaves and axes <= MAX_GRID_AXES and is_grid(a, b, lo, hi, shape):
+            axis[v], at[v] = GRID_OF_LEAVES, blocks
             blocks += 1
             a = b
         elif b - a > 1:
@@ -151,19 +156,19 @@ def grow_halves(
     return nodes
 
 
-def halve(first_child: Ints, lo: Ints, hi: Ints, carries: Flags) -> Halved:
-    """Group the siblings of a tree by cuts. ``carries``: nodes that have an estimate or a variance."""
+def index_siblings(first_child: Ints, lo: Ints, hi: Ints, carries: Flags) -> SiblingIndex:
+    """Build the index. ``carries`` flags the nodes that have an estimate or a variance."""
     most, axes = 2 * len(lo), lo.shape[1]
     first, last, axis, at, origin = np.empty((5, most), np.int64)
     box, whole = np.empty((most, 2 * axes)), np.empty(most, np.bool_)
-    nodes = grow_halves(first_child, lo, hi, carries, first, last, axis, at, box, origin, whole)
+    nodes = fill_index(first_child, lo, hi, carries, first, last, axis, at, box, origin, whole)
     first, last, axis, at, origin = (array[:nodes].copy() for array in (first, last, axis, at, origin))
-    return Halved(first, last, axis, at, origin, box[:nodes].copy(), whole[:nodes].copy())
+    return SiblingIndex(first, last, axis, at, origin, box[:nodes].copy(), whole[:nodes].copy())
 
 
 @njit(cache=True, nogil=True)
-def add_groups(tree: Halved, values: Floats, out: Floats) -> None:
-    """The value of each node: its own, or that of all siblings in a group."""
+def add_groups(tree: SiblingIndex, values: Floats, out: Floats) -> None:
+    """Compute the value of each node: its own, or the sum over the siblings of a group."""
     for v in range(len(out) - 1, -1, -1):
         if tree.origin[v] >= 0:
             out[v] = values[tree.origin[v]]
@@ -172,8 +177,8 @@ def add_groups(tree: Halved, values: Floats, out: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def add_children(tree: Halved, first_child: Ints, values: Floats, out: Floats) -> None:
-    """The sum of each node's children, also of those that were left out."""
+def add_children(tree: SiblingIndex, first_child: Ints, values: Floats, out: Floats) -> None:
+    """Compute the sum over each node's children, including those that were left out."""
     add_groups(tree, values, out)
     for v in range(len(out)):
         u = tree.origin[v]

@@ -33,7 +33,7 @@ MAX_TABULATED_PARAMETER = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class PathCosts:
+class CheckedCosts:
     """The cost of the most expensive path of a release, and the charges that it states."""
 
     currency: str  # epsilon or rho
@@ -58,7 +58,7 @@ class PathCosts:
         return bool(self.levels) and self.counts <= float(self.charged) * (1 + RELATIVE_TOLERANCE)
 
 
-def path_costs(privacy: Privacy, noise: Noise, nodes: NodeEstimates) -> PathCosts:
+def path_costs(privacy: Privacy, noise: Noise, nodes: NodeEstimates) -> CheckedCosts:
     """Find the most expensive path from the root to a leaf, and return its cost."""
     tree, variance = nodes.tree, nodes.noise_variance
     uncounted_leaf = tree.is_leaf & np.isinf(variance) & ~_has_no_cells(tree)
@@ -75,7 +75,7 @@ def path_costs(privacy: Privacy, noise: Noise, nodes: NodeEstimates) -> PathCost
         path.append(node)
         node = int(tree.parent[node])
     counted = [node for node in reversed(path) if np.isfinite(variance[node])]
-    return PathCosts(
+    return CheckedCosts(
         currency=currency(privacy),
         levels=tuple((int(tree.node_level[v]), float(variance[v]), float(price[v])) for v in counted),
         charged=charged_for_counts(privacy, noise),

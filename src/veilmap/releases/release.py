@@ -20,7 +20,7 @@ from veilmap.estimate.node_estimates import NodeEstimates
 from veilmap.estimate.nonnegative import nonnegative_estimates
 from veilmap.method.method import Noise, PostProcessing
 from veilmap.releases import release_file
-from veilmap.releases.cost_check import PathCosts, must_be_worth, path_costs
+from veilmap.releases.cost_check import CheckedCosts, must_be_worth, path_costs
 from veilmap.releases.ledger_file import Receipt
 from veilmap.releases.privacy import Privacy, must_be_text
 from veilmap.synthetic import draw
@@ -233,7 +233,7 @@ class Release:
             "borders": release_file.borders_header(self.estimates.borders),
         }
 
-    def path_costs(self) -> PathCosts:
+    def path_costs(self) -> CheckedCosts:
         """Recompute the cost of the most expensive path from the root to a leaf, from the published noise variances."""
         return path_costs(self.privacy, Noise(self.method["noise"]), self.estimates)
 

@@ -32,8 +32,8 @@ from veilmap.vault.arguments import (
 )
 from veilmap.vault.budget_meter import BudgetMeter
 from veilmap.vault.check import Check, GridPrediction, Residual
-from veilmap.vault.door import Door
 from veilmap.vault.entropy import current_keys
+from veilmap.vault.gate_guard import GateGuard
 from veilmap.vault.mechanisms.density_test import DensityTest
 from veilmap.vault.mechanisms.medians import exact_cuts, group_delta, private_cuts
 from veilmap.vault.mechanisms.residuals import noisy_residuals
@@ -95,7 +95,7 @@ def _measure(
     rows = TrackedRows(points, method.structure.passes, keys, progress)
     tree: Tree = RegularTree(domain.side, domain.dimensions)
     order: int | None = None  # of the Hilbert curve that replaces the domain's axes, if any
-    noisy, path_costs, density, door = NoisyCounts(), PathCosts(), DensityTest(), Door()
+    noisy, path_costs, density, guard = NoisyCounts(), PathCosts(), DensityTest(), GateGuard()
     private, sampled, check = keys.private, False, None
     if not noise.private:
         private = must_be_allowed("Counts without noise", allow_nonprivate)
@@ -225,7 +225,7 @@ def _measure(
         must_be_checkable(order)
         meter.charge("calibration of error bars", noise.mechanism, price)
         rows.forget_counts()
-        door.close()
+        guard.close()
         check = Check(lambda predictions: residuals(predictions, price))
 
     def residuals(predictions: tuple[GridPrediction, ...], price: Fraction) -> tuple[Residual, ...]:
@@ -239,11 +239,11 @@ def _measure(
 
     free = (boxes, noise.sharpness, refine, split, cut, shorten, follow)
     paid = (sample, medians, dense, roughness, grid, count, count_leaves, count_each, reserve_check)
-    verbs = {verb.__name__: door.guard(verb) for verb in (*free, *paid)}
-    gate = Gate(domain, plain(delta), noise.power, tree=door.guard(lambda: tree), **verbs)
+    verbs = {verb.__name__: guard.wrap(verb) for verb in (*free, *paid)}
+    gate = Gate(domain, plain(delta), noise.power, tree=guard.wrap(lambda: tree), **verbs)
     try:
         method.structure.grow(gate, plain(budget), method.budget)
     finally:
-        door.close()
+        guard.close()
     noisy.must_have_leaves(tree)
     return Measured(NoisyTree(boxes(), noisy.count, noisy.variance, meter.charges, private), check)

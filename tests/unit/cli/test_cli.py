@@ -510,7 +510,11 @@ def test_options_and_a_workload_are_set_on_the_command_line(run, trips, tmp_path
     method = vm.load(out).method
     assert (method["structure"]["configuration"]["fanout"], method["budget"]["name"]) == (2, "workload")
     assert run("plan", *words, *more)[0] == 0
-    for bad, sentence in (("fanout", "name=value"), ("fanuot=2", "has no option fanuot"), ("fanout=3", "The fanout of a kd-tree is 2")):
+    for bad, sentence in (
+        ("fanout", "name=value"),
+        ("fanuot=2", "has no option fanuot"),
+        ("fanout=3", "The fanout of a kd-tree is 2"),
+    ):
         code, _, err = run("release", trips, "-o", tmp_path / "no.parquet", *words, "--set", bad)
         assert code == 2
         assert sentence in err

@@ -23,7 +23,7 @@ from veilmap.estimate.least_squares import least_squares
 from veilmap.estimate.nonnegative import nonnegative_estimates
 from veilmap.estimate.pipeline import QUANTUM, estimate
 from veilmap.estimate.shrink import STRATUM_EDGES, shrink
-from veilmap.kernels import neighbours
+from veilmap.kernels import adjacent_nodes
 from veilmap.kernels import post_processing as kernel
 from veilmap.method.registry import METHODS
 from veilmap.testing import fixed_entropy
@@ -108,7 +108,7 @@ def slow_neighbours(tree, larger):
             place = middle.copy()
             place[k] += step * (hi[leaf, k] - lo[leaf, k])
             found = find(0, place, leaf, middle) if volume(leaf) else []
-            out[leaf, 2 * k + (step > 0)] = found[0] if found else neighbours.NO_NEIGHBOUR
+            out[leaf, 2 * k + (step > 0)] = found[0] if found else adjacent_nodes.NO_NEIGHBOUR
     return out
 
 
@@ -135,7 +135,7 @@ def test_neighbours_of_a_regular_tree_are_those_of_its_grid():
     at = {tuple(box): v for v, box in enumerate(tree.lo[newest].tolist(), newest.start)}
     for (x, y), v in at.items():
         beside = [(x - 2, y), (x + 2, y), (x, y - 2), (x, y + 2)]
-        assert near.nodes[v].tolist() == [at.get(box, neighbours.NO_NEIGHBOUR) for box in beside]
+        assert near.nodes[v].tolist() == [at.get(box, adjacent_nodes.NO_NEIGHBOUR) for box in beside]
 
 
 def test_neighbours_along_a_curve_are_those_along_the_curve():

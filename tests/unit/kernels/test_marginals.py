@@ -199,7 +199,7 @@ def test_a_dense_leaf_leaves_nothing_behind():
 
 def test_siblings_on_a_grid_are_grouped_by_cuts():
     tree = CutTree.root(SIDE, 2).refine((9, 7)).refine((2, 1))
-    halved = sibling_index.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
+    halved = sibling_index.index_siblings(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
     assert np.all(halved.axis[halved.last > halved.first] >= 0)
     assert len(marginals.level_starts(halved)) - 1 <= 1 + 4 + 3 + 1
     assert sorted(halved.origin[halved.origin >= 0]) == list(range(tree.size))
@@ -207,12 +207,12 @@ def test_siblings_on_a_grid_are_grouped_by_cuts():
 
 def test_leaves_on_a_grid_make_a_block_and_others_do_not():
     tree = CutTree.root(SIDE, 2).refine((9, 7))
-    halved = sibling_index.halve(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
-    assert halved.axis.tolist() == [sibling_index.BLOCK]
+    halved = sibling_index.index_siblings(tree.first_child, tree.lo, tree.hi, np.ones(tree.size, np.bool_))
+    assert halved.axis.tolist() == [sibling_index.GRID_OF_LEAVES]
     for moved in (0, 1):
         box = [tree.lo.copy(), tree.hi.copy()]
         box[moved][5, 1] += 1  # a gap, or an overlap
-        assert len(sibling_index.halve(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
+        assert len(sibling_index.index_siblings(tree.first_child, *box, np.ones(tree.size, np.bool_)).axis) > 1
 
 
 @given(st.integers(1, 3), SEEDS)

@@ -1,4 +1,4 @@
-"""The door of the gate: one call at a time, from one thread, with plain copies. Proof: proofs/measure.md."""
+"""The guard of the gate: one call at a time, from one thread, with plain copies. Proof: proofs/measure.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilmap.errors import BadInput
 from veilmap.vault.arguments import plain
 
 
-class Door:
+class GateGuard:
     """A guard that lets in the thread that created it, until it is closed."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Door:
         """Refuse every further call."""
         self._closed, self._open_for = True, None
 
-    def guard(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         """Return the verb in the form that a structure may call."""
 
         def call(*args: object) -> Any:
