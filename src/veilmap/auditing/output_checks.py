@@ -65,7 +65,7 @@ def goodness(noise: Ints, variance: float, gaussian: bool) -> float:
     z = np.arange(-reach, reach + 1)
     law = _gaussian_law(z, variance) if gaussian else np.exp(-laplace_rate(np.array([variance])) * np.abs(z))
     chance = np.cumsum(law / law.sum())
-    # from the left, bins of at least so many expected draws
+    # bins from the left, each with at least EXPECTED_DRAWS_PER_BIN draws
     width = EXPECTED_DRAWS_PER_BIN / len(noise)
     edges, last = [], 0.0
     for at, up in zip(z, chance, strict=True):
