@@ -17,6 +17,7 @@ from veilmap.budgets import LevelBudget
 from veilmap.errors import BadInput
 from veilmap.method.method import Method, Noise
 from veilmap.method.request import ReleaseRequest
+from veilmap.structures import KdTree
 from veilmap.validation import is_finite_number, is_whole_number
 
 MIN_RELEASES = 400
@@ -202,7 +203,8 @@ def _shallow(method: Method) -> Method:
     structure: Any = method.structure
     if structure.height is not None or not structure.height_from_domain:
         return method
-    return replace(method, structure=replace(structure, height=1 + (structure.switch == "half")))
+    hybrid = isinstance(structure, KdTree) and structure.switch == "half"
+    return replace(method, structure=replace(structure, height=2 if hybrid else 1))
 
 
 def _pilot_bound(trial: Trial, delta: float) -> float:
