@@ -48,7 +48,8 @@ class Best(Structure):
         units_left = np.array([PRICE_UNITS - TUNING.total_units])
         load = max(float(counts[0]), 1.0) * float(sharpness[-1])
         probing, many = load >= TUNING.min_probe_load, load >= TUNING.many_rows_load
-        reserved_units = TUNING.reserved_units if probing else 0
+        reserved_units = TUNING.reserved_units_most if load >= TUNING.most_rows_load else TUNING.reserved_units
+        reserved_units = reserved_units if probing else 0
         units_left, reserved = units_left - reserved_units, reserved_units * unit_price
         probe_price = reserved / 2
         load_per_leaf = TUNING.load_per_leaf_first_split if many else TUNING.load_per_leaf

@@ -21,11 +21,14 @@ class BestTuning:
     total_units: int = 1
     """Units that the count of all rows costs."""
     reserved_units: int = 2
-    """Units that probe and check cost together, one half each, where there are any."""
+    """Units that probe and check cost together, one half each, at loads from ``min_probe_load``."""
+    reserved_units_most: int = 1
+    """The same from ``most_rows_load``, where less is enough."""
     min_probe_load: float = 500.0
     """Load from which there are a probe and a check."""
     many_rows_load: float = 6000.0
     """Load from which the probe is fine and the first split is planned."""
+    most_rows_load: float = 60_000.0
 
     # Splits
     load_per_leaf: float = 4.0

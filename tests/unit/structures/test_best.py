@@ -80,6 +80,11 @@ def release(
     return Release(made.tree, made.check is not None, noise, budget)
 
 
+def reserved_units(load: Fraction | float) -> int:
+    """Return what a probe and a check cost together."""
+    return TUNING.reserved_units_most if load >= TUNING.most_rows_load else TUNING.reserved_units
+
+
 def must_be_sound(made: Release) -> None:
     """The leaves are the domain and are counted, and every path pays all there is, to the last unit."""
     tree, side = made.tree, float(made.tree.hi[0, 0])
@@ -102,7 +107,7 @@ def must_be_sound(made: Release) -> None:
     assert made.spent() == made.total
     rows = max(int(made.noisy.noisy_count[0]), 1)
     load = rows * made.price.sharpness(made.total)
-    assert aside == (TUNING.reserved_units if load >= TUNING.min_probe_load else 0)
+    assert aside == (reserved_units(load) if load >= TUNING.min_probe_load else 0)
     wide = side > TUNING.max_parts_per_axis
     # few rows may have no box to probe
     assert probed in ((aside / 2,) if load >= TUNING.many_rows_load and wide else (0, aside / 2))
@@ -140,7 +145,7 @@ def test_few_rows_are_probed_too(axes: int) -> None:
 def test_many_rows_are_probed_and_every_path_pays_for_it(kind: str, epsilon: Fraction, axes: int) -> None:
     made = release(rows_of(kind, 200_000, axes), domain_of(axes), epsilon)
     must_be_sound(made)
-    cost = epsilon * TUNING.reserved_units / PRICE_UNITS
+    cost = epsilon * reserved_units(200_000 * epsilon) / PRICE_UNITS
     assert made.spent("roughness") == made.spent("calibration") == cost / 2
 
 
