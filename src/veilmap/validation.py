@@ -14,6 +14,7 @@ from veilmap.errors import BadInput
 
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
+MAX_ROWS_PER_UNIT = 10**6
 MAX_DELTA = Fraction(1, 10)
 MAX_NUMBER_CHARACTERS = 400
 MAX_EXPONENT_DIGITS = 3  # 1e9999999 as a fraction would fill the memory
@@ -99,6 +100,12 @@ def _in_range(value: object, rule: str, is_valid: Callable[[Fraction], bool]) ->
 def is_whole_number(value: object, least: int, most: float = math.inf) -> bool:
     """Return whether a value is an ``int`` from ``least`` to ``most``."""
     return type(value) is int and least <= value <= most
+
+
+def must_be_rows_per_unit(value: object) -> None:
+    """Refuse a limit on the rows per unit that is not a whole number in range."""
+    if not is_whole_number(value, 1, MAX_ROWS_PER_UNIT):
+        raise BadInput(f"max_rows_per_unit must be a whole number from 1 to {MAX_ROWS_PER_UNIT}, got {value!r}.")
 
 
 def is_finite_number(value: object) -> bool:

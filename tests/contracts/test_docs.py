@@ -26,6 +26,7 @@ import yaml
 from typer.main import get_command
 
 import veilmap as vm
+from tests.contracts.test_audit_page import names_in as functions_and_classes
 from veilmap.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -226,9 +227,8 @@ def test_code_that_the_pages_for_developers_name_is_there(name: str) -> None:
 
 def names_in(path: Path) -> set[str]:
     """Return the functions, classes and constants of a Python file."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    defined = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    return defined | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name))
+    return functions_and_classes(path) | {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def test_the_architecture_page_has_every_layer_and_every_package() -> None:

@@ -14,9 +14,7 @@ from veilmap.method.method import Method, Noise, PostProcessing
 from veilmap.method.registry import DEFAULT_METHOD
 from veilmap.method.resolve import checked_delta, resolve
 from veilmap.method.resources import must_fit
-from veilmap.validation import exact_epsilon, is_whole_number
-
-MAX_ROWS_PER_UNIT = 10**6
+from veilmap.validation import exact_epsilon, must_be_rows_per_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +45,9 @@ class ReleaseRequest:
         """Check the arguments that ``vm.release``, ``vm.plan`` and ``vm.audit`` share."""
         exact = exact_epsilon(epsilon)
         chosen = resolve(method, height, prune, sample, noise, budget, options, estimate)
-        rows = max_rows_per_unit
-        if rows is not None and not is_whole_number(rows, 1, MAX_ROWS_PER_UNIT):
-            raise BadInput(f"max_rows_per_unit must be a whole number from 1 to {MAX_ROWS_PER_UNIT}, got {rows!r}.")
-        return cls(chosen, exact, checked_delta(chosen, delta), rows)
+        if max_rows_per_unit is not None:
+            must_be_rows_per_unit(max_rows_per_unit)
+        return cls(chosen, exact, checked_delta(chosen, delta), max_rows_per_unit)
 
     def settled(self, domain: Domain) -> Self:
         """Return the request with a height that fits the domain. Refuse a tree that does not fit in memory."""

@@ -10,10 +10,9 @@ from veilmap.domain import Domain
 from veilmap.engines import Engine, HeldRows, open_points
 from veilmap.engines.tally import Question
 from veilmap.errors import BadInput, VaultFailure, VeilmapError
+from veilmap.validation import must_be_rows_per_unit
 
 Progress = Callable[[float], None]
-
-MAX_ROWS_PER_UNIT = 10**6  # the largest limit that can be set
 
 
 class Sealed:
@@ -64,9 +63,8 @@ def seal(points: object, domain: Domain, unit: object = None, max_rows_per_unit:
     """
     if (unit is None) != (max_rows_per_unit is None):
         raise BadInput("To protect people with many rows, give unit= and max_rows_per_unit= together, or neither.")
-    is_number = type(max_rows_per_unit) is int and 1 <= max_rows_per_unit <= MAX_ROWS_PER_UNIT
-    if max_rows_per_unit is not None and not is_number:
-        raise BadInput(f"max_rows_per_unit is a whole number from 1 to {MAX_ROWS_PER_UNIT}, got {max_rows_per_unit!r}.")
+    if max_rows_per_unit is not None:
+        must_be_rows_per_unit(max_rows_per_unit)
     try:
         return Sealed(open_points(points, domain, unit, max_rows_per_unit), domain, max_rows_per_unit)
     except BaseException as error:

@@ -1304,7 +1304,7 @@ def test_which_rows_of_a_person_count_is_left_to_chance(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("unit", "most"), [(OWNERS, None), (None, 3), (OWNERS, 0), (OWNERS, 2.0), (OWNERS, True)])
 def test_people_and_their_limit_go_together(unit: object, most: object) -> None:
-    with pytest.raises(BadInput, match=r"together, or neither|is a whole number from 1 to 1000000, got"):
+    with pytest.raises(BadInput, match=r"together, or neither|must be a whole number from 1 to 1000000, got"):
         seal(CROWD, SQUARE, unit, most)  # type: ignore[arg-type]
 
 
