@@ -12,8 +12,8 @@ import numpy as np
 from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
 
-MOST_AXES = 8
-MOST_BITS = 31  # per axis: a cell number fits a signed 32-bit integer
+MAX_AXES = 8
+MAX_BITS = 31  # per axis: a cell number fits a signed 32-bit integer
 KEY_BITS = 62  # over all axes: the number of a cell in the grid fits a signed 64-bit integer
 
 
@@ -62,12 +62,12 @@ class Domain:
             raise BadInput(
                 f"A domain maps axis names to ranges, like {{'lon': (-125, -103)}}, got {type(axes).__name__}."
             )
-        if not 1 <= len(axes) <= MOST_AXES:
-            raise BadInput(f"A domain has 1 to {MOST_AXES} axes, got {len(axes)}. Leave some out.")
+        if not 1 <= len(axes) <= MAX_AXES:
+            raise BadInput(f"A domain has 1 to {MAX_AXES} axes, got {len(axes)}. Leave some out.")
         if not (crs is None or (isinstance(crs, str) and crs.isprintable())):
             raise BadInput(f"The coordinate system must be a text like EPSG:4326, got {crs!r}.")
         checked = tuple(_axis(name, bounds) for name, bounds in axes.items())
-        finest = min(MOST_BITS, KEY_BITS // len(checked), *(_float_bits(a) for a in checked))
+        finest = min(MAX_BITS, KEY_BITS // len(checked), *(_float_bits(a) for a in checked))
         if bits is not None and not (type(bits) is int and 1 <= bits <= finest):
             raise BadInput(f"A domain with these axes takes 1 to {finest} bits per axis, got {bits!r}.")
         object.__setattr__(self, "axes", checked)
@@ -168,6 +168,6 @@ def _axis(name: object, bounds: object) -> Axis:
 def _float_bits(axis: Axis) -> int:
     """Return how often an axis can be halved so that cell edges remain distinct 64-bit floats."""
     width = axis.hi - axis.lo
-    if math.isinf(2.0**MOST_BITS / width):
+    if math.isinf(2.0**MAX_BITS / width):
         return 0
     return math.floor(math.log2(width / (4 * math.ulp(max(abs(axis.lo), abs(axis.hi))))))

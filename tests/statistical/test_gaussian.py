@@ -202,7 +202,7 @@ def test_chance_of_one_is_one() -> None:
 
 @given(st.fractions(0, 3000) | st.just(Fraction(0)), st.integers(3, 60))
 def test_enclosures_of_chances_enclose_near_and_far(exponent: Fraction, precision: int) -> None:
-    lo, hi = gaussian._falling(exponent, precision)
+    lo, hi = laplace.decay_bounds(exponent, precision)
     with localcontext(prec=100):
         power = (-Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
     assert lo <= Fraction(power) <= hi

@@ -26,7 +26,7 @@ from veilmap.trees import CutTree, RegularTree, Tree, frozen
 from veilmap.vault.entropy import FixedKeys, RandomBits
 from veilmap.vault.mechanisms import exponential, medians, private_median
 from veilmap.vault.mechanisms.exponential import uniform_below
-from veilmap.vault.mechanisms.laplace import exp_bounds
+from veilmap.vault.mechanisms.laplace import decay_bounds, exp_bounds
 from veilmap.vault.mechanisms.medians import (
     MEDIANS,
     cell_cut,
@@ -271,7 +271,7 @@ def test_acceptance_of_the_far_tail_is_known_without_its_digits(exponent: int, b
 
 @given(st.fractions(0, 10) | st.fractions(10, 10**6), st.sampled_from([10, 30, 60]))
 def test_bounds_of_decay_enclose_it(x: Fraction, precision: int) -> None:
-    lo, hi = exponential.decay_bounds(x, precision)
+    lo, hi = decay_bounds(x, precision)
     low, high = exp_bounds(-min(x, Fraction(900)), 2 * precision + 20)
     assert lo == hi == 1 if x == 0 else 0 <= lo <= high
     assert hi >= low

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import naive
 from veilmap import BadInput, Domain
-from veilmap.domain import KEY_BITS, MOST_BITS
+from veilmap.domain import KEY_BITS, MAX_BITS
 from veilmap.kernels.counting import add_axis
 
 NAMES = st.text("abcxyzäß_ 0129", min_size=1, max_size=6).map(str.strip).filter(bool)
@@ -61,7 +61,7 @@ def test_axes_keep_their_order():
 @pytest.mark.parametrize("axes", range(1, 9))
 def test_cells_of_all_axes_fit_one_key(axes):
     domain = Domain({f"x{a}": (0, 1) for a in range(axes)})
-    assert domain.bits == min(MOST_BITS, KEY_BITS // axes)
+    assert domain.bits == min(MAX_BITS, KEY_BITS // axes)
     assert domain.side == 2**domain.bits
 
 
@@ -75,7 +75,7 @@ def test_edges_rise_strictly_from_the_low_end_to_the_high_end(domain):
 
 def test_a_narrow_range_far_from_zero_has_fewer_bits():
     domain = Domain({"x": (1e9, 1e9 + 1e-4), "y": (0, 1)})
-    assert 1 <= domain.bits < MOST_BITS
+    assert 1 <= domain.bits < MAX_BITS
     assert np.all(np.diff(domain.edges(np.arange(domain.side + 1), 0)) > 0)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from veilmap.domain import MOST_AXES
+from veilmap.domain import MAX_AXES
 from veilmap.errors import BadInput, need
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def times_base(factor: int) -> Point:
 @cache
 def _multiples() -> list[Point]:
     """Return 0·G, 1·G and so on, so that adding 0 misses takes as long as adding any other number."""
-    return [IDENTITY_POINT, *(times_base(k) for k in range(1, MOST_AXES + 1))]
+    return [IDENTITY_POINT, *(times_base(k) for k in range(1, MAX_AXES + 1))]
 
 
 def random_scalar() -> int:

@@ -24,7 +24,7 @@ from veilmap.planning.rehearsal import Rehearsal, even_estimates
 from veilmap.validation import MAX_EPSILON, MIN_EPSILON, is_finite_number, is_whole_number
 from veilmap.vault import noise_and_budget
 
-MOST_ROWS = 10**12
+MAX_ROWS = 10**12
 BOX_SIDES = (0.5, 0.25, 0.1, 0.03, 0.01)
 """Sizes of typical query boxes, as fractions of each axis."""
 ROUND_EPSILONS = tuple(
@@ -156,8 +156,8 @@ def plan(
         raise BadInput(
             "The tree depends on the number of rows. Give the expected number, or a height if the method has one."
         )
-    if rows is not None and not is_whole_number(rows, 0, MOST_ROWS):
-        raise BadInput(f"The expected number of rows must be a whole number from 0 to {MOST_ROWS:.0e}, got {rows!r}.")
+    if rows is not None and not is_whole_number(rows, 0, MAX_ROWS):
+        raise BadInput(f"The expected number of rows must be a whole number from 0 to {MAX_ROWS:.0e}, got {rows!r}.")
     if engine not in ("local", "spark"):
         raise BadInput(f"The engine must be local or spark, got {engine!r}.")
     model, total = noise_and_budget(chosen, request.epsilon, request.delta, request.rows_per_unit)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from veilmap.arrays import Floats, Ints
 from veilmap.budgets import Budget, LevelBudget, Levels, NodeBudget, level_shares
-from veilmap.domain import MOST_BITS
+from veilmap.domain import MAX_BITS
 from veilmap.errors import BadInput
 from veilmap.structures.base import Gate, Structure
 
@@ -45,8 +45,8 @@ class UniformGrid(Structure):
     usual_budget: ClassVar[LevelBudget] = Levels(["1/50", "49/50"])
 
     def __post_init__(self) -> None:
-        if self.cells is not None and not (type(self.cells) is int and 1 <= self.cells <= 2**MOST_BITS):
-            raise BadInput(f"A grid has 1 to {2**MOST_BITS} cells per axis; got {self.cells!r}.")
+        if self.cells is not None and not (type(self.cells) is int and 1 <= self.cells <= 2**MAX_BITS):
+            raise BadInput(f"A grid has 1 to {2**MAX_BITS} cells per axis; got {self.cells!r}.")
 
     def nodes(self, dimensions: int) -> int | None:
         return None if self.cells is None else 1 + self.cells**dimensions

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from veilmap.domain import MOST_AXES
+from veilmap.domain import MAX_AXES
 from veilmap.errors import BadInput
 from veilmap.matching import list_proof, secure_comparison
 
@@ -58,7 +58,7 @@ def test_every_number_of_a_record_must_be_near() -> None:
 
 
 def test_a_miss_is_never_a_match_whatever_was_picked() -> None:
-    most = range(1, MOST_AXES + 1)
+    most = range(1, MAX_AXES + 1)
     for picked, misses in itertools.product(([ZERO], [ONE], [ZERO, ZERO, ZERO], [ZERO, ONE]), most):
         assert not secure_comparison.is_zero(secure_comparison.compare(picked, misses, KEY.public), KEY)
 
@@ -93,7 +93,7 @@ class OnDemand:
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_a_miss_takes_the_same_steps_as_none(monkeypatch: pytest.MonkeyPatch, axes: int) -> None:
     """Or how long an answer takes would tell a dummy from a record."""
-    seen = [operations(monkeypatch, axes, misses) for misses in range(MOST_AXES + 1)]
+    seen = [operations(monkeypatch, axes, misses) for misses in range(MAX_AXES + 1)]
     assert all(calls == seen[0] for calls in seen)
     assert sum(calls for name, calls in seen[0].items() if "scalarmult" in name) == 4
     monkeypatch.setattr(secure_comparison, "_multiples", OnDemand)
@@ -102,8 +102,8 @@ def test_a_miss_takes_the_same_steps_as_none(monkeypatch: pytest.MonkeyPatch, ax
 
 def test_as_many_misses_as_a_domain_has_axes_are_ready() -> None:
     table = secure_comparison._multiples()
-    assert len(table) == MOST_AXES + 1
-    assert table[1:] == [secure_comparison.times_base(k) for k in range(1, MOST_AXES + 1)]
+    assert len(table) == MAX_AXES + 1
+    assert table[1:] == [secure_comparison.times_base(k) for k in range(1, MAX_AXES + 1)]
     assert secure_comparison.add(POINT, table[0]) == POINT
 
 

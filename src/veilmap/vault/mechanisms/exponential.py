@@ -12,7 +12,7 @@ import numpy as np
 from veilmap.arrays import Ints
 from veilmap.kernels import median_ranks
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.mechanisms.laplace import Bounds, Probability, exp_bounds, is_below
+from veilmap.vault.mechanisms.laplace import Bounds, Probability, decay_bounds, is_below
 
 
 def exponential_cuts(values: Ints, start: Ints, lo: Ints, hi: Ints, epsilon: Fraction, keys: Keys) -> Ints:
@@ -59,14 +59,6 @@ def uniform_below(limits: Ints, bits: RandomBits) -> Ints:
         out[redraw] = bits.words(len(redraw), "<i8") & mask[redraw]
         redraw = redraw[out[redraw] >= limits[redraw]]
     return out
-
-
-def decay_bounds(x: Fraction, precision: int) -> Bounds:
-    """Return lo ≤ e^−x ≤ hi for x ≥ 0. For large x, [0, e^−(4 · precision)] is narrow enough and fits in memory."""
-    if not x:
-        return Fraction(1), Fraction(1)
-    lo, hi = exp_bounds(-min(x, Fraction(4 * precision)), precision)
-    return (lo if x <= 4 * precision else Fraction(0)), hi
 
 
 def _acceptance(gap: int, proposal: int, exponent: Fraction, power: int) -> Probability:

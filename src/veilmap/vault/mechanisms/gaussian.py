@@ -15,22 +15,12 @@ import numpy as np
 from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.mechanisms.laplace import Bounds, Probability, discrete_laplace, exp_bounds, is_below
+from veilmap.vault.mechanisms.laplace import Probability, decay_bounds, discrete_laplace, is_below
 
 FIRST_BITS = 32  # compared first, as floats
 MAX_PROPOSALS_PER_BATCH = 1 << 20  # bounds the memory
 RHO_STEP = Fraction(1, 2**80)  # budgets in ρ are multiples of it
 RHO_PRECISION_DIGITS = 80  # decimal digits with which budgets in ρ are certified
-
-
-def _falling(exponent: Fraction, precision: int) -> Bounds:
-    """Return lo ≤ e^−exponent ≤ hi, for exponent ≥ 0."""
-    if not exponent:
-        return Fraction(1), Fraction(1)
-    # For large exponents, [0, e^-(4 · precision)] is narrow enough, and e^-exponent itself might not fit in memory.
-    near = min(exponent, Fraction(4 * precision))
-    lo, hi = exp_bounds(-near, precision)
-    return lo if near == exponent else Fraction(0), hi
 
 
 def _scale(variance: Fraction) -> int:
@@ -46,7 +36,7 @@ def _chances(proposals: Ints, variance: Fraction) -> Floats:
 
 def _chance(proposal: int, variance: Fraction) -> Probability:
     """Return the acceptance probability of one proposal, certified to any number of bits."""
-    return Probability(partial(_falling, (abs(proposal) - variance / _scale(variance)) ** 2 / (2 * variance)))
+    return Probability(partial(decay_bounds, (abs(proposal) - variance / _scale(variance)) ** 2 / (2 * variance)))
 
 
 def _accepted(variance: Fraction, n: int, keys: Keys) -> Ints:
@@ -102,7 +92,7 @@ def concentrated(epsilon: Fraction, delta: Fraction) -> Fraction:
     enough, too_much = 0, math.ceil(epsilon / RHO_STEP)
     while too_much - enough > 1:
         rho = (middle := (enough + too_much) // 2) * RHO_STEP
-        if _falling((epsilon - rho) ** 2 / (4 * rho), RHO_PRECISION_DIGITS)[1] <= delta:
+        if decay_bounds((epsilon - rho) ** 2 / (4 * rho), RHO_PRECISION_DIGITS)[1] <= delta:
             enough = middle
         else:
             too_much = middle

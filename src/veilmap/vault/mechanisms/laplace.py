@@ -62,6 +62,14 @@ def exp_bounds(x: Fraction, precision: int) -> Bounds:
     return ends[0], ends[1]
 
 
+def decay_bounds(x: Fraction, precision: int) -> Bounds:
+    """Return lo ≤ e^−x ≤ hi for x ≥ 0. For large x, [0, e^−(4 · precision)] is narrow enough and fits in memory."""
+    if not x:
+        return Fraction(1), Fraction(1)
+    lo, hi = exp_bounds(-min(x, Fraction(4 * precision)), precision)
+    return (lo if x <= 4 * precision else Fraction(0)), hi
+
+
 def _zero(epsilon: Fraction, precision: int) -> Bounds:
     """Enclose (1 − q) / (1 + q), the probability of Z = 0."""
     lo, hi = exp_bounds(epsilon, precision)

@@ -15,8 +15,7 @@ from veilmap.arrays import Floats, Ints
 from veilmap.errors import BadInput
 from veilmap.kernels.smooth_sensitivity import MAX_LOG_ERROR, find_smooth
 from veilmap.vault.entropy import Keys, RandomBits
-from veilmap.vault.mechanisms.exponential import decay_bounds
-from veilmap.vault.mechanisms.laplace import Bounds, Probability, is_below
+from veilmap.vault.mechanisms.laplace import Bounds, Probability, decay_bounds, is_below
 
 GEOMETRIC_DIGITS = 62  # drawn of G: a move of 2^62 or more leaves every box
 MAX_UNDECIDED_DISTANCE = 2.0  # closer 32-bit comparisons are continued exactly: the float is correct to within 1
