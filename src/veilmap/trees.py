@@ -36,7 +36,7 @@ def product(parts: Ints) -> Ints:
 class Tree:
     """Half-open integer boxes ``[lo, hi)``, each a leaf or the disjoint union of its children.
 
-    A tree starts as one box and grows only by ``refine``, ``split`` and ``cut``, which divide boxes of the newest level
+    A tree starts as one box and grows only by ``refine``, ``split`` and ``cut``, which divide boxes of the last level
     (the frontier) into disjoint boxes, so its leaves partition the domain by construction. Trees are immutable: these
     methods return new ones.
     """
@@ -48,32 +48,32 @@ class Tree:
     overlapping = False  # whether boxes of different leaves may overlap
 
     def refine(self, parts: Parts) -> Tree:
-        """Divide each box of the newest level into ``parts`` boxes, equal up to one cell, in row-major order."""
+        """Divide each frontier box into ``parts`` boxes, equal up to one cell, in row-major order."""
         boxes = self.level_start[-1] - self.level_start[-2]
         return self.split(np.tile(np.array(parts, np.int64), (boxes, 1)))
 
     def split(self, parts: Ints) -> Tree:
-        """Divide each box of the newest level by its own row of ``parts``. A row of zeros leaves it a leaf."""
-        newest = self.level(self.height)
-        if parts.dtype != np.int64 or parts.shape != self.lo[newest].shape or np.any(parts < 0):
+        """Divide each frontier box by its own row of ``parts``. A row of zeros leaves it a leaf."""
+        frontier = self.level(self.height)
+        if parts.dtype != np.int64 or parts.shape != self.lo[frontier].shape or np.any(parts < 0):
             raise ValueError(
-                "Parts must be 64-bit integers, 0 or more, one for each axis of each box of the newest level."
+                "Parts must be 64-bit integers, 0 or more, one for each axis of each frontier box."
             )
         fanout = product(parts)
         low, high = np.empty((2, int(fanout.sum()), parts.shape[1]), np.int64)
-        split_boxes(self.lo[newest], self.hi[newest], parts, low, high)
+        split_boxes(self.lo[frontier], self.hi[frontier], parts, low, high)
         return self._grown(low, high, fanout)
 
     def cut(self, axis: int, at: Ints, where: Flags | None = None) -> Tree:
-        """Cut boxes of the newest level in two along an axis: cells below ``at``, and the remaining cells.
+        """Cut frontier boxes in two along an axis: cells below ``at``, and the remaining cells.
 
         With ``where``, cut only the boxes where it is true. The other boxes remain leaves.
         """
-        newest = self.level(self.height)
-        chosen = np.ones(newest.stop - newest.start, np.bool_) if where is None else where
+        frontier = self.level(self.height)
+        chosen = np.ones(frontier.stop - frontier.start, np.bool_) if where is None else where
         if at.dtype != np.int64 or at.shape != chosen.shape or chosen.dtype != np.bool_:
-            raise ValueError("Cuts must be 64-bit integers, one for each box of the newest level.")
-        at, lo, hi = at[chosen], self.lo[newest][chosen], self.hi[newest][chosen]
+            raise ValueError("Cuts must be 64-bit integers, one for each frontier box.")
+        at, lo, hi = at[chosen], self.lo[frontier][chosen], self.hi[frontier][chosen]
         if np.any(at < lo[:, axis]) or np.any(at > hi[:, axis]):
             raise ValueError("A cut must lie inside its box.")
         left_hi, right_lo = hi.copy(), lo.copy()
@@ -82,7 +82,7 @@ class Tree:
         return self._grown(lows.reshape(-1, lo.shape[1]), highs.reshape(-1, lo.shape[1]), np.where(chosen, 2, 0))
 
     def _grown(self, lo: Ints, hi: Ints, fanout: Ints) -> Tree:
-        """Return the tree with one more level: ``fanout`` children for each box of the newest level."""
+        """Return the tree with one more level: ``fanout`` children for each frontier box."""
         children = np.concatenate([self.children, np.zeros(len(lo), np.int64)])
         children[self.level(self.height)] = fanout
         starts = (*self.level_start, self.size + len(lo))

@@ -1,6 +1,6 @@
 """Gaussian noise has exactly the distribution it claims, and concentrated budgets buy what they say.
 
-Statistical tests are three-sided, as in test_noise.py: the claimed variance is accepted, and parameters 30 % smaller
+Statistical tests are three-sided, as in test_laplace.py: the claimed variance is accepted, and parameters 30 % smaller
 and larger are rejected by the very same statistic.
 """
 

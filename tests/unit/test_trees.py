@@ -151,14 +151,14 @@ def test_a_box_cut_into_more_parts_than_it_has_cells_has_empty_parts():
 def test_boxes_of_any_cuts_tile_their_parents(side, axes, data):
     tree = data.draw(st.sampled_from([CutTree.root(side, axes), RegularTree(side, axes)]))
     for _ in range(data.draw(st.integers(0, 3))):
-        newest, axis = tree.level(tree.height), data.draw(st.integers(0, axes - 1))
+        frontier, axis = tree.level(tree.height), data.draw(st.integers(0, axes - 1))
         if data.draw(st.booleans()):
-            places = zip(tree.lo[newest, axis].tolist(), tree.hi[newest, axis].tolist(), strict=True)
+            places = zip(tree.lo[frontier, axis].tolist(), tree.hi[frontier, axis].tolist(), strict=True)
             before, at = tree, np.array([data.draw(st.integers(lo, hi)) for lo, hi in places])
             tree = before.cut(axis, at)
             grown = tree.level(tree.height)
             assert tree.hi[grown, axis][::2].tolist() == tree.lo[grown, axis][1::2].tolist() == at.tolist()
-            assert (before.size, len(before.children)) == (newest.stop, newest.stop)
+            assert (before.size, len(before.children)) == (frontier.stop, frontier.stop)
         else:
             tree = tree.refine(tuple(data.draw(st.integers(1, 2)) for _ in range(axes)))
     assert_boxes_tile_their_parents(tree)
@@ -170,7 +170,7 @@ def test_a_cut_must_lie_inside_its_box():
         with pytest.raises(ValueError, match="must lie inside its box"):
             tree.cut(1, np.array(at))
     for at in ([3], [0, 3, 5], [[0, 5]], [0.5, 5.5], 3):
-        with pytest.raises(ValueError, match="one for each box of the newest level"):
+        with pytest.raises(ValueError, match="one for each frontier box"):
             tree.cut(1, np.array(at))
 
 
@@ -179,18 +179,18 @@ def test_leaves_of_mixed_splits_partition_the_domain(axes, data):
     """Each box into its own parts; rows with a zero leave it a leaf, on whatever level it is."""
     tree, side, ended = CutTree.root(SIDE, axes), SIDE, 0
     for _ in range(data.draw(st.integers(0, 3))):
-        newest = tree.level(tree.height)
-        if newest.stop - newest.start > 40:
+        frontier = tree.level(tree.height)
+        if frontier.stop - frontier.start > 40:
             break
-        room = (tree.hi[newest] - tree.lo[newest]).min(initial=side)
+        room = (tree.hi[frontier] - tree.lo[frontier]).min(initial=side)
         row = st.lists(st.integers(0, min(4, room)), min_size=axes, max_size=axes)
-        rows = st.lists(row, min_size=newest.stop - newest.start, max_size=newest.stop - newest.start)
+        rows = st.lists(row, min_size=frontier.stop - frontier.start, max_size=frontier.stop - frontier.start)
         parts = np.array(data.draw(rows), np.int64).reshape(-1, axes)
         before, tree = tree, tree.split(parts)
-        assert tree.children[newest].tolist() == parts.prod(axis=1).tolist()
-        assert before.is_leaf[newest].all()  # trees never change
+        assert tree.children[frontier].tolist() == parts.prod(axis=1).tolist()
+        assert before.is_leaf[frontier].all()  # trees never change
         ended += int((parts.prod(axis=1) == 0).sum())
-        for v, n in zip(range(newest.start, newest.stop), parts.tolist(), strict=True):
+        for v, n in zip(range(frontier.start, frontier.stop), parts.tolist(), strict=True):
             below = slice(tree.first_child[v], tree.first_child[v + 1])
             alone = CutTree(tree.lo[[v]], tree.hi[[v]], np.zeros(1, np.int64), (0, 1))
             assert np.array_equal(tree.lo[below], alone.refine(tuple(n)).lo[1:])  # row-major, as refine
@@ -216,15 +216,15 @@ def test_parts_are_whole_numbers_one_for_each_axis_of_each_box(parts):
 def test_cuts_of_some_boxes_leave_the_others_leaves(axes, data):
     tree, cut = CutTree.root(SIDE, axes), 0
     for k in range(data.draw(st.integers(0, 4))):
-        newest, axis = tree.level(tree.height), k % axes
-        boxes = newest.stop - newest.start
+        frontier, axis = tree.level(tree.height), k % axes
+        boxes = frontier.stop - frontier.start
         where = np.array(data.draw(st.lists(st.booleans(), min_size=boxes, max_size=boxes)), np.bool_)
-        where &= tree.hi[newest, axis] - tree.lo[newest, axis] > 1
+        where &= tree.hi[frontier, axis] - tree.lo[frontier, axis] > 1
         at = np.where(
-            where, (tree.lo[newest, axis] + tree.hi[newest, axis]) // 2, -7
+            where, (tree.lo[frontier, axis] + tree.hi[frontier, axis]) // 2, -7
         )  # what is not cut is not looked at
         tree, cut = tree.cut(axis, at, where), cut + int(where.sum())
-        assert tree.children[newest].tolist() == np.where(where, 2, 0).tolist()
+        assert tree.children[frontier].tolist() == np.where(where, 2, 0).tolist()
         grown = tree.level(tree.height)
         assert tree.hi[grown, axis][::2].tolist() == tree.lo[grown, axis][1::2].tolist() == at[where].tolist()
     assert_leaves_partition_the_domain(tree, SIDE)
@@ -235,7 +235,7 @@ def test_cuts_of_some_boxes_leave_the_others_leaves(axes, data):
 @pytest.mark.parametrize("where", [[True], [True, False, True], [1, 0], [[True, False]]], ids=str)
 def test_where_to_cut_is_one_flag_for_each_box(where):
     tree = CutTree.root(8, 2).cut(1, np.array([3]))
-    with pytest.raises(ValueError, match="one for each box of the newest level"):
+    with pytest.raises(ValueError, match="one for each frontier box"):
         tree.cut(0, np.array([4, 4]), np.array(where))
 
 
@@ -245,8 +245,8 @@ def curve_trees(draw):
     axes, order, more = (*draw(st.sampled_from([(2, 1), (2, 2), (2, 3), (3, 1), (3, 2)])), draw(st.integers(0, 2)))
     keys = CutTree.root(1 << (axes * order), 1)
     for _ in range(draw(st.integers(0, 4))):
-        newest = keys.level(keys.height)
-        places = zip(keys.lo[newest, 0].tolist(), keys.hi[newest, 0].tolist(), strict=True)
+        frontier = keys.level(keys.height)
+        places = zip(keys.lo[frontier, 0].tolist(), keys.hi[frontier, 0].tolist(), strict=True)
         at = np.array([draw(st.integers(lo, hi)) for lo, hi in places], np.int64)
         flags = st.lists(st.sampled_from([True, True, False]), min_size=len(at), max_size=len(at))
         keys = keys.cut(0, at, np.array(draw(flags), np.bool_))

@@ -154,7 +154,7 @@ def _say_assumptions(made: Plan) -> None:
             "These errors are the noise that privacy costs. Leaves that a box covers only in part add an error that "
             "depends on the data."
         )
-        if structure.nodes(made.domain.dimensions) is None or hasattr(structure, "median_share"):
+        if structure.nodes(made.domain.dimensions) is None or structure.follows_data:
             say("This method adapts to the data. The errors are for evenly spread rows; other data may differ.")
     else:
         say(

@@ -233,14 +233,14 @@ def pack_node_boxes(tree: Tree, nodes: slice, parts: Ints, start: Ints) -> Ints:
 
 
 def split_step(grown: Tree, parts: Ints) -> Split:
-    """Return the step to the newest level of a tree that ``Tree.split`` has grown with these parts."""
+    """Return the step to the frontier of a tree that ``Tree.split`` has grown with these parts."""
     above = grown.level(grown.height - 1)
     return Split(pack_node_boxes(grown, above, parts, grown.first_child[above]), above.start)
 
 
 def parts_of(tree: Tree, side: Ints) -> BoxParts:
     """Return the count of parts of the frontier: each box is cut into its ``side`` parts per axis."""
-    newest = tree.level(tree.height)
+    frontier = tree.level(tree.height)
     parts = np.tile(side[:, None], (1, tree.lo.shape[1]))
     size = product(parts)
-    return BoxParts(pack_node_boxes(tree, newest, parts, np.cumsum(size) - size), newest.start, int(size.sum()))
+    return BoxParts(pack_node_boxes(tree, frontier, parts, np.cumsum(size) - size), frontier.start, int(size.sum()))

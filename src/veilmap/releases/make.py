@@ -62,8 +62,8 @@ def release(
     ----------
     points
         An (n, d) array; a pandas, polars, pyarrow or geopandas table; a DuckDB relation; a Spark DataFrame; or the
-        path of a CSV, Parquet, GeoParquet, GeoPackage or Shapefile, or a list of paths. Columns are found by the names
-        of the domain's axes; a geometry column gives the first two.
+        path of a CSV, Parquet, GeoParquet, GeoPackage, GeoJSON, FlatGeobuf or Shapefile, or a list of paths. Columns
+        are found by the names of the domain's axes; a geometry column gives the first two.
     domain
         The public box. Rows outside it, or with a missing coordinate, are dropped.
     epsilon

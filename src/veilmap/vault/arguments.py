@@ -107,13 +107,13 @@ def must_be_grid(parts: Parts, order: int | None, domain: Domain) -> None:
 
 
 def must_be_cells(depth: Ints, scales: int, tree: Tree, order: int | None) -> Ints:
-    """Return the half-cells per axis of each newest box, for roughness: 2^(depth + 1), or 0 for a box left out."""
-    newest = tree.level(tree.height)
-    width = (tree.hi[newest] - tree.lo[newest]).min(axis=1)
+    """Return the half-cells per axis of each frontier box, for roughness: 2^(depth + 1), or 0 for a box left out."""
+    frontier = tree.level(tree.height)
+    width = (tree.hi[frontier] - tree.lo[frontier]).min(axis=1)
     listed = depth.dtype == np.int64 and depth.shape == width.shape
     if order is not None or not listed or type(scales) is not int or scales not in range(1, MAX_SCALES + 1):
         raise BadInput(
-            f"Roughness is measured at 1 to {MAX_SCALES} scales, with one integer depth per newest box, and not along "
+            f"Roughness is measured at 1 to {MAX_SCALES} scales, with one integer depth per frontier box, and not along "
             "a curve."
         )
     side = np.where(depth < 0, 0, 2 << np.minimum(depth, 40))

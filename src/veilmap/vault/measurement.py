@@ -159,8 +159,8 @@ def _measure(
         else:
             payer = sample_meter if sampled else meter
             payer.charge(f"medians of level {tree.height}", mechanism, price, price_delta)
-        newest = tree.level(tree.height)
-        boxes = *rows.sorted_along(tree, axis), tree.lo[newest, axis].copy(), tree.hi[newest, axis].copy()
+        frontier = tree.level(tree.height)
+        boxes = *rows.sorted_along(tree, axis), tree.lo[frontier, axis].copy(), tree.hi[frontier, axis].copy()
         if mechanism == "exact":
             return exact_cuts(*boxes)
         if not sampled:  # medians on a sample are paid for in pure ε
@@ -176,7 +176,7 @@ def _measure(
         return density.ask(tree, rows.counts(tree), keys)
 
     def roughness(depth: Ints, scales: int, price: Fraction) -> Ints:
-        """Return noisy sums over the newest boxes, each cut into 2^depth cells per axis; -1 leaves a box out."""
+        """Return noisy sums over the frontier boxes, each cut into 2^depth cells per axis; -1 leaves a box out."""
         side = must_be_cells(depth, scales, tree, order)
         meter.charge(f"roughness of level {tree.height}", noise.mechanism, price)
         tally = rows.tally(tree, parts_of(tree, side))

@@ -75,10 +75,10 @@ class Rows:
         return self
 
     def sorted_along(self, tree: Tree, axis: int, bits: int) -> tuple[Ints, Ints]:
-        """Return the sorted cells of the newest nodes along an axis, node after node, and where each node begins."""
-        newest = tree.level(tree.height)
-        start = np.concatenate([[0], np.cumsum(self.tally(Nodes(tree.size))[newest])])
+        """Return the sorted cells of the frontier nodes along an axis, node after node, and where each node begins."""
+        frontier = tree.level(tree.height)
+        start = np.concatenate([[0], np.cumsum(self.tally(Nodes(tree.size))[frontier])])
         if len(self.cells) == 1:
-            return self.cells[0][self._node >= newest.start], start
-        packed = ((self._node - newest.start) << bits) | self.cells[axis]
+            return self.cells[0][self._node >= frontier.start], start
+        packed = ((self._node - frontier.start) << bits) | self.cells[axis]
         return np.sort(packed[packed >= 0]) & ((1 << bits) - 1), start

@@ -40,12 +40,12 @@ class DensityTest:
             return
         if self._noise is None or level != tree.height - 1:
             raise BadInput("A density test starts at the root and continues level by level.")
-        newest = tree.level(tree.height)
-        if not dense[tree.parent[newest] - tree.level_start[-3]].all():
+        frontier = tree.level(tree.height)
+        if not dense[tree.parent[frontier] - tree.level_start[-3]].all():
             raise BadInput("Only the children of dense boxes can be tested for density.")
 
     def ask(self, tree: Tree, counts: Ints, keys: Keys) -> Flags:
-        """Return which newest boxes look dense, from the exact counts of all nodes."""
+        """Return which frontier boxes look dense, from the exact counts of all nodes."""
         assert self._noise is not None  # noqa: S101
         self._last = tree.height, looks_dense(counts[tree.level(tree.height)], tree.height, *self._noise, keys)
         return self._last[1].copy()
