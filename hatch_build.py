@@ -1,7 +1,7 @@
 """What a wheel needs beside Python files: the page of `veilmap explore`, which web/make.py builds.
 
-VEILMAP_WEB=skip builds without it, VEILMAP_WEB=require never does; otherwise it is built where Node and npm's packages
-can be had, and a wheel without it says how to get it.
+With VEILMAP_WEB=skip the wheel has no page; with VEILMAP_WEB=require the build fails if the page cannot be built.
+Otherwise the page is built if Node and the npm packages are available. A wheel without it explains how to get it.
 """
 
 from __future__ import annotations

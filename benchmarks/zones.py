@@ -89,7 +89,7 @@ def covered(points: np.ndarray, method: str, epsilon: float, releases: int, numb
         answers = vm.release(points, domain, epsilon, **how(method)).count(zones)
         held += np.mean((answers.low <= exact) & (exact <= answers.high))
         length += np.mean(answers.high - answers.low)
-        noise += np.mean(2 * 1.96 * np.sqrt(answers._parts.noise_variance))
+        noise += np.mean(2 * 1.96 * np.sqrt(answers.error_parts.noise_variance))
     return 100 * held / releases, length / noise
 
 

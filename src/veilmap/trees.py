@@ -56,9 +56,7 @@ class Tree:
         """Divide each frontier box by its own row of ``parts``. A row of zeros leaves it a leaf."""
         frontier = self.level(self.height)
         if parts.dtype != np.int64 or parts.shape != self.lo[frontier].shape or np.any(parts < 0):
-            raise ValueError(
-                "Parts must be 64-bit integers, 0 or more, one for each axis of each frontier box."
-            )
+            raise ValueError("Parts must be 64-bit integers, 0 or more, one for each axis of each frontier box.")
         fanout = product(parts)
         low, high = np.empty((2, int(fanout.sum()), parts.shape[1]), np.int64)
         split_boxes(self.lo[frontier], self.hi[frontier], parts, low, high)

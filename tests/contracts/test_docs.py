@@ -11,7 +11,9 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,6 +28,7 @@ import yaml
 from typer.main import get_command
 
 import veilmap as vm
+from tests.contracts import warm_commands
 from tests.contracts.test_audit_page import names_in as functions_and_classes
 from veilmap.cli import app
 
@@ -112,7 +115,9 @@ def test_every_opt_out_stands_before_a_block(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
-def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands_folder: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page):
@@ -122,15 +127,30 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: p
             code = "\n" * (block.line - 1) + block.text  # so that a traceback names the line of the page
             exec(compile(code, str(block.page), "exec"), names)  # noqa: S102
         elif block.language == "console":
-            run_in_shell(block, tmp_path)
+            run_in_shell(block, tmp_path, commands_folder)
         elif block.language == "sql":
             duckdb.connect().execute(block.text).fetchall()
         elif block.language == "json":
             json.loads(block.text)
 
 
-def run_in_shell(block: Block, folder: Path) -> None:
-    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+@pytest.fixture(scope="module")
+def commands_folder() -> Iterator[Path]:
+    """A folder with the command ``veilmap``."""
+    with tempfile.TemporaryDirectory() as name:  # its path is short, as that of a socket must be
+        address = f"{name}/socket"
+        start = [sys.executable, warm_commands.__file__, address]
+        environment = {**os.environ, "PYTHONWARNINGS": "error"}
+        with subprocess.Popen(start, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            warm_commands.write_command(Path(name), address)
+            yield Path(name)
+            server.kill()
+
+
+def run_in_shell(block: Block, folder: Path, commands_folder: Path) -> None:
+    path = os.pathsep.join([str(commands_folder), str(BIN), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands(block)],

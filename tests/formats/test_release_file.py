@@ -208,7 +208,7 @@ def test_the_density_in_a_leaf_is_what_the_columns_say(tmp_path):
         edge = box["xmin"] + u * (box["xmax"] - box["xmin"])
         got = release.count([box["xmin"], box["ymin"], edge, box["ymax"]])
         assert got.estimate[0] == pytest.approx(u * (leaf.estimate + leaf.x_slope * (u / 2 - 1 / 2)), abs=1e-6)
-        assert got._parts.uneven[0] == pytest.approx(u * (1 - u) * leaf.unevenness, abs=1e-6)
+        assert got.error_parts.uneven[0] == pytest.approx(u * (1 - u) * leaf.unevenness, abs=1e-6)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0, None])
@@ -596,7 +596,7 @@ def test_a_golden_file_of_format_2_still_says_the_same(request):
     answers = release.count(said["boxes"])
     assert answers.estimate.tolist() == pytest.approx(said["estimate"], rel=1e-12)
     for name, values in said["errors"].items():
-        assert getattr(answers._parts, name).tolist() == pytest.approx(values, rel=1e-9)
+        assert getattr(answers.error_parts, name).tolist() == pytest.approx(values, rel=1e-9)
     assert max(said["errors"]["cut"]) > 3
     assert not release.privacy.private
 
@@ -617,7 +617,7 @@ def test_private_files_of_the_first_edition_pass_all_checks(name, request, run):
     answers = release.count(stored["boxes"])
     assert answers.estimate.tolist() == pytest.approx(stored["estimate"], rel=1e-12)
     for part, values in stored["errors"].items():
-        assert getattr(answers._parts, part).tolist() == pytest.approx(values, rel=1e-9)
+        assert getattr(answers.error_parts, part).tolist() == pytest.approx(values, rel=1e-9)
     status, _, err = run("info", path, "--check")
     assert (status, err) == (0, "")
 

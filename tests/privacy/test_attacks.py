@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import veilmap as vm
-from veilmap.auditing.epsilon_bound import least_epsilon
+from tests.privacy.epsilon_bounds import least_epsilon
 from veilmap.cli import app
 from veilmap.testing import fixed_entropy
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.privacy.epsilon_bounds import least_epsilon
 from veilmap.auditing.adversary import laplace_rate
-from veilmap.auditing.epsilon_bound import least_epsilon
 from veilmap.auditing.neighbours import KnownRows
 from veilmap.budgets import LeafOnly, Levels
 from veilmap.domain import Domain

@@ -119,7 +119,7 @@ KINDS: dict[str, Kind] = {
     "DuckDB": lambda folder, spark: relation(),
 }
 SPARK_KINDS: dict[str, Kind] = {
-    "Spark, many small files": lambda folder, spark: spark().read.parquet(*parquet(folder, 60)),
+    "Spark, many small files": lambda folder, spark: spark().read.parquet(*parquet(folder, 12)),
     "Spark, skewed and empty partitions": lambda folder, spark: skewed(spark().read.parquet(*parquet(folder))),
 }
 SPILLS = ["Arrow stream", "CSV", "Parquet", "many small files", "DuckDB"]

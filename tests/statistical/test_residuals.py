@@ -315,7 +315,7 @@ def checked(points: np.ndarray, seed: int = 1) -> tuple[tuple[Grid, ...], NodeEs
     with fixed_entropy(seed):
         made = measure(seal(points, domain), method, Fraction(1))
         assert made.check is not None
-        nodes = estimated(made.tree, method, unevenness_soon=True)
+        nodes = estimated(made.tree, method, learn_in_background=True)
         asked = predict_grids(domain, method, made.tree, nodes)
         return asked, calibrate(nodes, asked, made.check(tuple(grid.prediction for grid in asked)))
 

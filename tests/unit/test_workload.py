@@ -103,7 +103,7 @@ def test_a_release_has_the_errors_of_its_plan() -> None:
     points = np.random.default_rng(1).random((500, 2))
     release = vm.release(points, FLAT, 1, method)
     assert release.privacy.spent == 1
-    noise = release.count(BOXES)._parts.noise_variance
+    noise = release.count(BOXES).error_parts.noise_variance
     assert np.sqrt(noise) == pytest.approx(plan(FLAT, 1, method).stderr(BOXES))
 
 

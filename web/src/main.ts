@@ -158,7 +158,7 @@ function makeForm(): void {
   const row = document.createElement("p");
   row.className = "row";
   row.innerHTML = `<button type="submit">Count</button><button type="button" id="reset" title="Count in the whole domain">Reset</button>
-    <label>Confidence <select id="sure"><option value="0.8">80 %</option><option value="0.9">90 %</option><option value="0.95" selected>95 %</option><option value="0.99">99 %</option></select></label>`;
+    <label>Confidence <select id="confidence"><option value="0.8">80 %</option><option value="0.9">90 %</option><option value="0.95" selected>95 %</option><option value="0.99">99 %</option></select></label>`;
   form.append(table, row);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -168,8 +168,8 @@ function makeForm(): void {
     if (event.target instanceof HTMLInputElement) setBox(typed(), true);
   });
   get("reset").addEventListener("click", () => setBox(null, true));
-  get("sure").addEventListener("change", () => {
-    confidence = Number(get<HTMLSelectElement>("sure").value);
+  get("confidence").addEventListener("change", () => {
+    confidence = Number(get<HTMLSelectElement>("confidence").value);
     void ask(true);
     redrawCharts(true);
   });
@@ -286,7 +286,7 @@ async function startMap(settings: api.Drawn, view: address.View | null): Promise
   if (!hasWebGL()) {
     get("no-webgl").hidden = false;
     for (const id of ["tools", "credit", "map", "keys"]) get(id).hidden = true;
-    get("stage").classList.add("blind");
+    get("stage").classList.add("no-map");
     return;
   }
   const [{ Map: MapOf }, base] = await Promise.all([import("./map"), api.baseMap()]);

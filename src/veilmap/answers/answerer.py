@@ -60,17 +60,18 @@ class Answers:
     _gaussian: bool  # whether the noise is Gaussian
 
     @cached_property
-    def _parts(self) -> Errors:
+    def error_parts(self) -> Errors:
+        """What the error bars are made of."""
         return Errors(*map(frozen, self._errors(slice(None))))
 
     @cached_property
     def stderr(self) -> Floats:
-        return frozen(np.sqrt(variance_of(*self._parts)))
+        return frozen(np.sqrt(variance_of(*self.error_parts)))
 
     @cached_property
     def _ends(self) -> tuple[Floats, Floats]:
-        half = half_widths(*self._parts, self.confidence, self._gaussian)
-        middle = self.estimate + skew_shift(self.estimate, *self._parts, self.confidence, half)
+        half = half_widths(*self.error_parts, self.confidence, self._gaussian)
+        middle = self.estimate + skew_shift(self.estimate, *self.error_parts, self.confidence, half)
         return frozen(np.maximum(middle - half, 0)), frozen(np.maximum(middle + half, 0))
 
     @property
@@ -82,7 +83,7 @@ class Answers:
         return self._ends[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _answers_with_errors, (self.estimate, self.confidence, self._gaussian, *self._parts)
+        return _answers_with_errors, (self.estimate, self.confidence, self._gaussian, *self.error_parts)
 
     def __repr__(self) -> str:
         shown, more = self.estimate[:ANSWERS_IN_REPR], len(self.estimate) - ANSWERS_IN_REPR

@@ -116,7 +116,7 @@ def predict_grid(answerer: Answerer, boxes: Parts, draw: np.random.Generator) ->
     queries = np.stack([*low, *high], axis=1)
     answers = answerer.within(queries, 0.95)
     expected = np.rint(np.clip(answers.estimate, -MAX_PREDICTION, MAX_PREDICTION)).astype(np.int64)
-    return Grid(parts, places, expected, border_fractions(queries), answers._parts)
+    return Grid(parts, places, expected, border_fractions(queries), answers.error_parts)
 
 
 def fit_borders(grids: tuple[Grid, ...], residuals: tuple[Residual, ...]) -> Borders:

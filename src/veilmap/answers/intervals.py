@@ -13,7 +13,7 @@ from veilmap.errors import BadInput
 REFERENCE_CUT_LEAVES = 40.0
 """Number of cut leaves at which the factors of ``Borders.across`` hold."""
 SHORT_BORDER_CUT_LEAVES = 15.0
-"""On borders that cut about so many leaves or fewer, neighbours share less of their errors."""
+"""On borders that cut this number of leaves or fewer, adjacent leaves share less of their errors."""
 SHORT_BORDER_FRACTION = 2 / 3
 """Fraction of the unevenness that counts on the shortest borders."""
 

@@ -134,7 +134,7 @@ def run_method(trial: Trial, sealed: Sealed) -> Output:
     if measured.check is None:
         return Output(measured.tree, (), ())
     grids = predict_grids(
-        trial.case.domain, trial.method, measured.tree, estimate(measured.tree, trial.method, unevenness_soon=True)
+        trial.case.domain, trial.method, measured.tree, estimate(measured.tree, trial.method, learn_in_background=True)
     )
     return Output(measured.tree, grids, measured.check(tuple(grid.prediction for grid in grids)))
 

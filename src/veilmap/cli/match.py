@@ -111,7 +111,7 @@ def match(
     """Find matching records of two parties, with private blocking and secure comparison.
 
     Two records match if their distance along every axis is within the threshold of --on. Each party makes a private
-    release of its own file. Only records in neighbouring boxes are compared, with a protocol that tells the left party
+    release of its own file. Only records in adjacent boxes are compared, with a protocol that tells the left party
     which pairs match, and tells the parties nothing else. Rows are numbered from 0.
 
     For two machines, the left party runs the command with its own file and --listen, and the right party with its own

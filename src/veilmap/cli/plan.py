@@ -17,7 +17,6 @@ from veilmap.cli._options import (
     HeightOption,
     MethodOption,
     NoiseOption,
-    RowsOption,
     SampleOption,
     SetOption,
     WorkloadOption,
@@ -60,7 +59,9 @@ def plan(
     sample: SampleOption = None,
     workload: WorkloadOption = None,
     settings: SetOption = None,
-    max_rows_per_unit: RowsOption = None,
+    max_rows_per_unit: Annotated[
+        int | None, typer.Option("--max-rows-per-unit", help="The number of rows per person that will be used.")
+    ] = None,
     engine: Annotated[
         Engine,
         typer.Option("--engine", help="Where rows will be counted. With spark, they need no memory on this machine."),
@@ -119,8 +120,9 @@ def plan(
         if within is not None and side is not None:
             _say_sufficient_epsilon(made, within, side)
         print_table(["box", "standard error", "95 % within"], [[b, f"{e:,.1f}", f"± {m:,.1f}"] for b, e, m in table])
+        nodes = f"{made.nodes:,} nodes" if made.nodes > 1 else "1 node"
         say(
-            f"Method {made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {made.nodes:,} nodes. "
+            f"Method {made.method.name}, epsilon {float(made.epsilon):g}, {made.height} levels: {nodes}. "
             f"{_resources(made, engine)}"
         )
         _say_assumptions(made)

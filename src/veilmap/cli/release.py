@@ -48,7 +48,10 @@ def release(
     domain: DomainOption,
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="INPUT", help="One or more files: CSV, Parquet, GeoParquet, GeoPackage, GeoJSON, FlatGeobuf or Shapefile."),
+        typer.Argument(
+            metavar="INPUT",
+            help="One or more files: CSV, Parquet, GeoParquet, GeoPackage, GeoJSON, FlatGeobuf or Shapefile.",
+        ),
     ] = None,
     sql: Annotated[
         str | None, typer.Option("--sql", help="Publish the rows of this SQL query instead of INPUT files.")

@@ -28,12 +28,12 @@ QUANTUM = 2.0**-10
 """Estimates are multiples of this, far below any noise, so that they add up without rounding."""
 
 
-def estimate(noisy: NoisyTree, method: Method, unevenness_soon: bool = False) -> NodeEstimates:
+def estimate(noisy: NoisyTree, method: Method, learn_in_background: bool = False) -> NodeEstimates:
     """Compute the estimates that a method publishes, from its noisy counts.
 
-    With ``unevenness_soon``, a second thread learns the unevenness of leaves meanwhile: a check needs it next.
+    With ``learn_in_background``, a second thread learns the unevenness of leaves meanwhile: a check needs it next.
     """
-    if not unevenness_soon:
+    if not learn_in_background:
         return _estimate(noisy, method, None)
     if noisy.tree.size > LARGE_TREE_NODES:
         return_unused_memory()  # growing the tree has left some behind
@@ -44,13 +44,13 @@ def estimate(noisy: NoisyTree, method: Method, unevenness_soon: bool = False) ->
 
 def _estimate(noisy: NoisyTree, method: Method, other: Executor | None) -> NodeEstimates:
     tree, own = noisy.tree, noisy.noise_variance
-    near = Adjacency.of(tree) if method.estimate is PostProcessing.SHRINK else None
+    adjacency = Adjacency.of(tree) if method.estimate is PostProcessing.SHRINK else None
     learned = None if other is None else other.submit(Learned.of, noisy).result
     if method.estimate is PostProcessing.NOISY_COUNTS:
         counts, variance = np.where(np.isfinite(own), noisy.noisy_count, np.nan), own  # none where not measured
-    elif near is not None:
+    elif adjacency is not None:
         counts, variance = least_squares(noisy, unbiased_counts(tree, noisy.noisy_count, own))
-        shrink(tree, near, noisy.noisy_count, own, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
+        shrink(tree, adjacency, noisy.noisy_count, own, counts, method.noise is Noise.DISCRETE_GAUSSIAN)
     else:
         counts, variance = least_squares(noisy)
     if method.estimate is PostProcessing.NONNEGATIVE:
@@ -59,7 +59,7 @@ def _estimate(noisy: NoisyTree, method: Method, other: Executor | None) -> NodeE
         tree_sweeps.round_to_quanta(tree.first_child, counts, QUANTUM)
     full = nodes = NodeEstimates(tree, noisy.noisy_count, own, counts, variance)
     if method.prune_below is not None:
-        nodes, near = prune(full, method.prune_below), None
+        nodes, adjacency = prune(full, method.prune_below), None
     if method.slopes:
-        nodes = replace(nodes, slope=slopes(nodes, near))
+        nodes = replace(nodes, slope=slopes(nodes, adjacency))
     return replace(nodes, learn=partial(unevenness, full, nodes, learned))

@@ -8,7 +8,7 @@ from veilmap.arrays import Floats, Ints
 from veilmap.trees import Tree
 
 MIN_BIAS_IN_VARIANCES = 16.0
-"""A bias is subtracted as far as its square exceeds so many of its own variances: smaller ones are mostly noise."""
+"""A bias is subtracted as far as its square exceeds this number of its own variances: smaller ones are mostly noise."""
 
 
 def unbiased_counts(tree: Tree, noisy_count: Ints, noise_variance: Floats) -> Floats:

@@ -17,7 +17,7 @@ MIN_LEAVES = 50
 
 def shrink(
     tree: Tree,
-    near: Adjacency,
+    adjacency: Adjacency,
     noisy_count: Ints,
     noise_variance: Floats,
     estimate: Floats,
@@ -37,9 +37,9 @@ def shrink(
     unit = 1.0 if normal else 2.0
     kernel.bin_leaf_counts(
         tree.first_child,
-        near.nodes,
-        near.volume,
-        near.density(estimate),
+        adjacency.nodes,
+        adjacency.volume,
+        adjacency.density(estimate),
         noisy_count,
         noise_variance,
         unit,

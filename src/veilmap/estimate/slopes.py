@@ -12,10 +12,10 @@ from veilmap.kernels import post_processing as kernel
 STEEPNESS_FACTOR = 1.3
 """Slopes are steeper than the difference of the neighbours: a leaf often lies at the foot or the top of a hill."""
 SIGNIFICANT_BITS = 12
-"""Slopes are rounded to so many bits towards zero: they are less precise than that, and files stay small."""
+"""Slopes are rounded to this number of bits towards zero: they are less precise than that, and files stay small."""
 
 
-def slopes(nodes: NodeEstimates, near: Adjacency | None = None) -> Floats:
+def slopes(nodes: NodeEstimates, adjacency: Adjacency | None = None) -> Floats:
     """Return the difference in density between the two ends of each leaf, per axis, in points per leaf: (nodes, axes).
 
     A slope is the difference between the neighbours over their distance, times the fraction of such differences that is
@@ -26,13 +26,13 @@ def slopes(nodes: NodeEstimates, near: Adjacency | None = None) -> Floats:
     slope = np.zeros((tree.size, axes))
     if tree.overlapping:
         return slope
-    near = Adjacency.of(tree) if near is None else near
+    adjacency = Adjacency.of(tree) if adjacency is None else adjacency
     variance, strata = np.empty(tree.size), np.empty((tree.size, axes), np.uint8)
     ratio, number = np.zeros((2, axes, kernel.SLOPE_STRATA))
     kernel.chain_variances(tree.first_child, nodes.subtree_variance, variance)
-    density = near.density(nodes.estimate)
+    density = adjacency.density(nodes.estimate)
     kernel.central_differences(
-        tree.first_child, near.nodes, near.volume, density, variance, strata, slope, ratio, number
+        tree.first_child, adjacency.nodes, adjacency.volume, density, variance, strata, slope, ratio, number
     )
     seen = (ratio + kernel.PRIOR_RATIO_SUM) / (number + kernel.PRIOR_LEAVES)
     trust = STEEPNESS_FACTOR * np.maximum(0, 1 - 1 / np.maximum(seen, 1e-9))

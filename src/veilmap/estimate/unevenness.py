@@ -26,6 +26,9 @@ from veilmap.trees import CurveTree, RegularTree, Tree
 HAZARD_TABLE, LOGISTIC_TABLE = kernel.hazards(), kernel.logistics()
 UNEVENNESS_LEVELS = np.exp2(np.arange(kernel.MIN_UNEVENNESS_POWER, kernel.MAX_UNEVENNESS_POWER + 1) / 4)
 """Unevenness is published as a power of 2^(1/4): finer steps would say nothing and make files larger."""
+MIN_EXPECTED_COUNT = 0.3  # emptier boxes say nothing about pairs of points
+FIRST_CORRELATION = 0.15  # of the first round of the fit
+DENSITY_QUANTILES = (0.005, 0.995)  # the fit is not extended beyond them
 MAX_NEWTON_STEPS = 40
 REWEIGHTING_ROUNDS = 3
 """Rounds of the fit of ρ: how much a box tells about ρ depends on ρ itself."""
@@ -50,7 +53,7 @@ class UnevennessTuning:
     max_children_per_level: int = 24_000
     """Children of each level that are used for the fit."""
     lines_per_axis: int = 40
-    """Lines along which errors of neighbouring leaves are compared."""
+    """Lines along which errors of adjacent leaves are compared."""
     boxes_on_lines: int = 12_000
     """Boxes on all lines of one axis, about: fewer lines are enough on a fine grid."""
     boxes_per_weight: int = 96
@@ -58,9 +61,9 @@ class UnevennessTuning:
     max_boxes_apart: int = 48
     """Boxes of a line that are further apart are not compared."""
     prior_sd_correlation: float = 0.3
-    """Standard deviation of the correlation of neighbours' errors from one data set to the next; its mean is 0."""
+    """Standard deviation, over data sets, of the correlation of adjacent leaves' errors; its mean is 0."""
     shared_correlation: float = 0.3
-    """Fraction of the correlation of neighbours that counts: borders cross leaves anywhere, not in their middle."""
+    """Fraction of this correlation that counts: borders cross leaves anywhere, not in their middle."""
     max_local_inflation: float = 2.5
     """Inflation beyond this is shared by many boxes, not by neighbours, and counts in full."""
 
@@ -216,7 +219,7 @@ def _inflation_across(evidence: Evidence, rho: Correlation, axis: int, along: in
     pairs = np.ascontiguousarray(rows[:, 2:4])
     model = rho.scale, rho.weight, evidence.elongation, axis
     kernel.differences(pairs, tree.parent, *evidence.counts, LOGISTIC_TABLE, evidence.state, *model, moments)
-    sums = kernel.neighbours(rows, moments, TUNING.boxes_per_weight, apart_at_most)
+    sums = kernel.sum_products(rows, moments, TUNING.boxes_per_weight, apart_at_most)
     all_pairs, comparable, products, squares = sums.T
     trust = np.square(TUNING.prior_sd_correlation * comparable[1:]) / np.maximum(squares[1:], 1e-300)
     correlation = trust / (trust + 1) * products[1:] / np.maximum(comparable[1:], 1e-300)
@@ -258,11 +261,11 @@ def fit_correlation(rows: Floats, axes: int, side: float, one_size: bool = False
 
     Where all leaves have ``one_size``, the fullest make most of the errors, and get more weight.
     """
-    volume, mean, square, out_by, seen, noise, elongation = rows.T
+    volume, mean, square, excess, seen, noise, elongation = rows.T
     size = volume / axes
     octaves = TUNING.max_octaves_above_leaf_one_size if one_size else TUNING.max_octaves_above_leaf
-    use = (mean > 0.3) & (size < min(-1.0, side + octaves)) & (square > mean)
-    size, mean, out_by, noise = size[use], mean[use], out_by[use], noise[use]
+    use = (mean > MIN_EXPECTED_COUNT) & (size < min(-1.0, side + octaves)) & (square > mean)
+    size, mean, excess, noise = size[use], mean[use], excess[use], noise[use]
     pairs, seen = square[use] - mean, seen[use] - mean  # seen = ρ · pairs, on average
     scale = np.array([side, 0.0, 0.0, 0.0, axes])
     if not len(mean):
@@ -270,27 +273,29 @@ def fit_correlation(rows: Floats, axes: int, side: float, one_size: bool = False
     density = np.log2(mean + 1) - axes * size
     size = size + elongation[use]
     group = np.floor(2 * (size - size.min())) * 64 + np.floor(density - density.min())
-    group = (group * 16 + np.floor(np.clip(out_by, -4, 4) + 4)).astype(np.int64)
+    group = (group * 16 + np.floor(np.clip(excess, -kernel.MAX_EXCESS, kernel.MAX_EXCESS) + kernel.MAX_EXCESS)).astype(
+        np.int64
+    )
     group = (np.cumsum(np.bincount(group) > 0) - 1)[group]  # numbered without gaps, and without sorting
-    blur, rho, weight = 3 * noise**2, np.full(len(mean), 0.15), TUNING.prior_mean
+    blur, rho, weight = 3 * noise**2, np.full(len(mean), FIRST_CORRELATION), TUNING.prior_mean
     for _ in range(REWEIGHTING_ROUNDS):
         trust = 1 / (blur + 2 * (mean + rho * pairs) ** 2 + 1e-9)
         trust = np.sqrt(trust) if one_size else trust
         if not scale[1]:
             heavy, order = trust * pairs**2, np.argsort(density)
-            ends = np.searchsorted(np.cumsum(heavy[order]) / heavy.sum(), [0.005, 0.995])
+            ends = np.searchsorted(np.cumsum(heavy[order]) / heavy.sum(), DENSITY_QUANTILES)
             scale[1] = np.average(density, weights=heavy)
             scale[2:4] = density[order[np.minimum(ends, len(order) - 1)]]
         weighted = trust * pairs
         pairs_in = _sums(group, weighted)
-        middle = [_sums(group, weighted * feature) / pairs_in for feature in (size, density, out_by)]
+        middle = [_sums(group, weighted * feature) / pairs_in for feature in (size, density, excess)]
         features = np.stack(
             [
                 np.ones(len(pairs_in)),
-                np.clip(middle[0] - side, -2.5, 4),
+                np.clip(middle[0] - side, kernel.MIN_OCTAVES_OF_SIDE, kernel.MAX_OCTAVES_OF_SIDE),
                 np.clip(middle[1], scale[2], scale[3]) - scale[1],
-                np.clip(middle[2], 0, 4),
-                np.clip(-middle[2], 0, 4),
+                np.clip(middle[2], 0, kernel.MAX_EXCESS),
+                np.clip(-middle[2], 0, kernel.MAX_EXCESS),
             ],
             axis=1,
         )

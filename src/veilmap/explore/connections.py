@@ -32,6 +32,10 @@ class Limits:
     connections_per_client: int = 200
     connections: int = 400
 
+    def seconds(self, awaited: str) -> float:
+        """Return how long a client may take to send a header or a body, or to receive a reply."""
+        return {"header": self.header_seconds, "body": self.body_seconds, "reply": self.reply_seconds}[awaited]
+
 
 class OpenConnections:
     """The connections of one server, ordered by when they last changed between waiting and being answered."""
@@ -136,8 +140,7 @@ class LimitedProtocol(H11Protocol):
         self.open_connections.move_last(self)
         self._stop_timer()
         if self.waits:
-            seconds: float = getattr(self.open_connections.limits, f"{state[0]}_seconds")
-            self._timer = self.loop.call_later(seconds, self._end_wait)
+            self._timer = self.loop.call_later(self.open_connections.limits.seconds(state[0]), self._end_wait)
 
     def _awaited(self) -> str:
         """Return what the client has to send or receive next; "work" if a request is being answered."""
@@ -156,7 +159,7 @@ class LimitedProtocol(H11Protocol):
         elif awaited == "body" and self.cycle.response_started:
             self._close()
         else:
-            seconds = getattr(self.open_connections.limits, f"{awaited}_seconds")
+            seconds = self.open_connections.limits.seconds(awaited)
             self._close(408, f"The {awaited} of a request must arrive within {seconds:g} seconds.")
 
     def _close(self, status: int = 0, error: str = "") -> None:

@@ -62,8 +62,8 @@ def bin_leaf_counts(
 ) -> None:
     """Bin the noisy counts of leaves, in units of their noise, by stratum.
 
-    The stratum of a leaf is the count that its neighbours' mean density predicts, in units of its noise, between two
-    ``edges``. ``number`` and ``total`` are the number of counts and their sum per stratum and bin; ``unit`` is the
+    The stratum of a leaf is the count that the mean density of adjacent leaves predicts, in units of its noise, between
+    two ``edges``. ``number`` and ``total`` are the number of counts and their sum per stratum and bin; ``unit`` is the
     variance of noise of scale 1. Inner nodes, leaves with a prediction above the last edge and leaves that are known
     exactly are in no stratum. A leaf whose siblings are all inner nodes is binned as well, since it is evidence.
     """

@@ -21,6 +21,13 @@ TABLE_ENTRIES_PER_UNIT = 32
 MIN_LOG_ODDS = -7.0  # of a correlation
 MAX_LOG_ODDS = 3.0
 MIN_UNEXPLAINED_FRACTION = 0.2  # of a leaf's unevenness: slopes explain no more than the rest
+# Beyond these bounds the fit of a correlation would follow single boxes.
+MIN_OCTAVES_OF_SIDE = -2.5
+MAX_OCTAVES_OF_SIDE = 4.0
+MAX_EXCESS = 4.0  # octaves
+MIN_HALF_FRACTION = 0.02  # of the volume: a box that is cut beside its border says nothing about halves
+MAX_BORDER_GAP = 0.15  # of a width: borders this close count as one
+MAX_STANDARD_ERRORS = 4.0  # of a difference: outliers are pulled in
 CONTRAST_COLUMNS = 7  # of the rows that ``contrasts`` writes
 MIN_UNEVENNESS_POWER = -40  # of 2^(1/4)
 MAX_UNEVENNESS_POWER = 400
@@ -77,7 +84,7 @@ def expected(x: float, s: float, prior: float, hazard: Floats) -> tuple[float, f
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def share(first_child: Ints, z: Floats, subtree: Floats, v: int, best: float) -> tuple[float, float]:
+def correction(first_child: Ints, z: Floats, subtree: Floats, v: int, best: float) -> tuple[float, float]:
     """Return the correction of a child's z per unit of its variance that makes children add up to ``best``; and ΣV."""
     sum_z = 0.0
     sum_v = 0.0
@@ -107,7 +114,7 @@ def expect_inner(
         a, b = first_child[v], first_child[v + 1]
         if a == b or volume[v] <= 0.0:
             continue
-        gain, sum_v = share(first_child, z, subtree, v, state[v, 0])
+        gain, sum_v = correction(first_child, z, subtree, v, state[v, 0])
         leaves = 0
         for c in range(a, b):
             if first_child[c] == first_child[c + 1]:
@@ -152,7 +159,7 @@ def contrasts(
     subtree: Floats,
     hazard: Floats,
     state: Floats,
-    stretch: Floats,
+    elongation: Floats,
     out: Floats,
 ) -> int:
     """Contrast the two halves of nodes that are split into a grid, and of aligned blocks of 2, 4, … children per axis.
@@ -160,7 +167,7 @@ def contrasts(
     D = (points in one half) − f · (all points), with f the half's fraction of the volume. A row of ``out`` holds log2
     volume, mean, square and excess of the block; then D² / f(1−f) less the mean contribution of noise, that
     contribution, and the elongation of the side that is cut. There is one row per axis that is cut. Return the number
-    of rows. ``stretch`` is log2 of the sides of each box over their mean side, or empty.
+    of rows. ``elongation`` is log2 of the sides of each box over their mean side, or empty.
     """
     rows = 0
     axes = parts.shape[1]
@@ -168,7 +175,7 @@ def contrasts(
     half = np.empty((axes, 3))  # Σ z, ΣV, Σ volume of the lower half along each axis
     for q in range(len(nodes)):
         v, m = nodes[q], parts[q]
-        gain, sum_v = share(first_child, z, subtree, v, state[v, 0])
+        gain, sum_v = correction(first_child, z, subtree, v, state[v, 0])
         stride[axes - 1] = 1
         for k in range(axes - 2, -1, -1):
             stride[k] = stride[k + 1] * m[k + 1]
@@ -204,16 +211,16 @@ def contrasts(
                 if size <= 0.0:
                     continue
                 if count == 1 and cells == first_child[v + 1] - first_child[v]:
-                    mean, square, out_by = state[v, 2], state[v, 3], state[v, 4]
+                    mean, square, excess = state[v, 2], state[v, 3], state[v, 4]
                 else:
                     prior = max(state[v, 2] * size / volume[v], 1e-6)
                     part = all_v / sum_v if sum_v > 0.0 else 0.0
                     spread = all_v * (1.0 - part) + part * part * state[v, 1]
                     mean, square = expected(all_z + all_v * gain, math.sqrt(spread), prior, hazard)
-                    out_by = log2((mean + 1.0) / (prior + 1.0))
+                    excess = log2((mean + 1.0) / (prior + 1.0))
                 for k in range(axes):
                     f = half[k, 2] / size
-                    if m[k] < 2 * b or not 0.02 < f < 0.98:
+                    if m[k] < 2 * b or not MIN_HALF_FRACTION < f < 1.0 - MIN_HALF_FRACTION:
                         continue
                     if rows == len(out):
                         return rows
@@ -222,10 +229,10 @@ def contrasts(
                     out[rows, 0] = log2(size)
                     out[rows, 1] = mean
                     out[rows, 2] = square
-                    out[rows, 3] = out_by
+                    out[rows, 3] = excess
                     out[rows, 4] = d * d / (f * (1.0 - f)) - noise
                     out[rows, 5] = noise
-                    out[rows, 6] = stretch[v, k] if len(stretch) else 0.0
+                    out[rows, 6] = elongation[v, k] if len(elongation) else 0.0
                     rows += 1
             b *= 2
     return rows
@@ -237,16 +244,20 @@ def side_odds(side: float, scale: Floats, weight: Floats) -> float:
 
     ``scale`` holds log2 side and density at the middle, the least and greatest density of the fit, and the axes.
     """
-    return float(weight[0] + weight[1] * min(max(side - scale[0], -2.5), 4.0) - weight[2] * scale[1])
+    return float(
+        weight[0]
+        + weight[1] * min(max(side - scale[0], MIN_OCTAVES_OF_SIDE), MAX_OCTAVES_OF_SIDE)
+        - weight[2] * scale[1]
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def correlation(
-    odds: float, density: float, out_by: float, low: float, high: float, by: tuple[float, float, float], table: Floats
+    odds: float, density: float, excess: float, low: float, high: float, by: tuple[float, float, float], table: Floats
 ) -> float:
     """Inside a box: by its size (in ``odds``), its density between low and high, and how far it stands out (log2)."""
     e = odds + by[0] * min(max(density, low), high)
-    e += by[1] * min(out_by, 4.0) if out_by > 0.0 else by[2] * min(-out_by, 4.0)
+    e += by[1] * min(excess, MAX_EXCESS) if excess > 0.0 else by[2] * min(-excess, MAX_EXCESS)
     return float(table[int((min(max(e, MIN_LOG_ODDS), MAX_LOG_ODDS) - MIN_LOG_ODDS) * TABLE_ENTRIES_PER_UNIT + 0.5)])
 
 
@@ -334,7 +345,7 @@ def differences(
     state: Floats,
     scale: Floats,
     weight: Floats,
-    stretch: Floats,
+    elongation: Floats,
     axis: int,
     out: Floats,
 ) -> None:
@@ -347,53 +358,53 @@ def differences(
         if a < 0 or volume[a] + volume[b] <= 0.0:
             continue
         v = parent[a]
-        gain, sum_v = share(first_child, z, subtree, v, state[v, 0])
+        gain, sum_v = correction(first_child, z, subtree, v, state[v, 0])
         size, both = volume[a] + volume[b], subtree[a] + subtree[b]
         part = both / sum_v if sum_v > 0.0 else 0.0
         prior = max(state[v, 2] * size / volume[v], 1e-6)
         s = math.sqrt(both * (1.0 - part) + part * part * state[v, 1])
         mean, square = expected(z[a] + z[b] + both * gain, s, prior, hazard)
         content, crowd, f = log2(size), log2(mean + 1.0), volume[a] / size
-        out_by = crowd - log2(prior + 1.0)
-        odds = side_odds(content / scale[4] + (stretch[v, axis] if len(stretch) else 0.0), scale, weight)
-        rho = correlation(odds, crowd - content, out_by, low, high, by, logistic)
+        excess = crowd - log2(prior + 1.0)
+        odds = side_odds(content / scale[4] + (elongation[v, axis] if len(elongation) else 0.0), scale, weight)
+        rho = correlation(odds, crowd - content, excess, low, high, by, logistic)
         out[i, 0] = (1.0 - f) * z[a] - f * z[b]
         out[i, 1] = f * (1.0 - f) * rho * max(square - mean, 0.0)
         out[i, 2] = (1.0 - f) ** 2 * subtree[a] + f * f * subtree[b] + f * (1.0 - f) * mean
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def neighbours(rows: Ints, of: Floats, stretch: int, far: int) -> Floats:
-    """Sum the products of D of boxes that are 1, 2, … below ``far`` apart on a line.
+def sum_products(rows: Ints, moments: Floats, boxes_per_weight: int, max_apart: int) -> Floats:
+    """Sum the products of D of boxes that are 1, 2, … below ``max_apart`` apart on a line.
 
-    ``rows`` are those of ``beside_lines``, ``of`` those of ``differences``. Stretches of so many boxes of a line share
-    the weight w, which grows with the fraction of their variance that is not noise. Per distance: Σ w·sd·sd of all
-    pairs; for pairs cut at one border the same, Σ w·D·D and Σ (w·D·D)². In entry 0 the first is Σ w·sd².
+    ``rows`` are those of ``beside_lines``, ``moments`` those of ``differences``. ``boxes_per_weight`` consecutive boxes
+    of a line share the weight w, which grows with the fraction of their variance that is not noise. Per distance:
+    Σ w·sd·sd of all pairs; for pairs cut at one border the same, Σ w·D·D and Σ (w·D·D)². Entry 0 begins with Σ w·sd².
     """
-    out = np.zeros((far, 4))
+    out = np.zeros((max_apart, 4))
     start = 0
     while start < len(rows):
         end = start
         own, chance = 0.0, 1e-9
-        while end < len(rows) and end - start < stretch and rows[end, 0] == rows[start, 0]:
-            own += of[end, 1]
-            chance += of[end, 2]
+        while end < len(rows) and end - start < boxes_per_weight and rows[end, 0] == rows[start, 0]:
+            own += moments[end, 1]
+            chance += moments[end, 2]
             end += 1
         weight = own / (own + chance) ** 2
         out[0, 0] += weight * own
         for i in range(start, end):
-            if of[i, 1] <= 0.0:
+            if moments[i, 1] <= 0.0:
                 continue
-            limit = 4.0 * math.sqrt(of[i, 1] + of[i, 2])
-            d = weight * min(max(of[i, 0], -limit), limit)
-            for j in range(i + 1, min(i + far, end)):
-                if of[j, 1] <= 0.0:
+            limit = MAX_STANDARD_ERRORS * math.sqrt(moments[i, 1] + moments[i, 2])
+            d = weight * min(max(moments[i, 0], -limit), limit)
+            for j in range(i + 1, min(i + max_apart, end)):
+                if moments[j, 1] <= 0.0:
                     continue
-                usual = weight * math.sqrt(of[i, 1] * of[j, 1])
+                usual = weight * math.sqrt(moments[i, 1] * moments[j, 1])
                 out[j - i, 0] += usual
-                if abs(rows[i, 4] - rows[j, 4]) <= 0.15 * min(rows[i, 5], rows[j, 5]):
-                    bound = 4.0 * math.sqrt(of[j, 1] + of[j, 2])
-                    product = d * min(max(of[j, 0], -bound), bound)
+                if abs(rows[i, 4] - rows[j, 4]) <= MAX_BORDER_GAP * min(rows[i, 5], rows[j, 5]):
+                    bound = MAX_STANDARD_ERRORS * math.sqrt(moments[j, 1] + moments[j, 2])
+                    product = d * min(max(moments[j, 0], -bound), bound)
                     out[j - i, 1] += usual
                     out[j - i, 2] += product
                     out[j - i, 3] += product * product
@@ -434,7 +445,7 @@ def unevenness(
     weight: Floats,
     powers: Floats,
     inflation: float,
-    stretch: Floats,
+    elongation: Floats,
     often: Floats,
     begin: int,
     end: int,
@@ -443,7 +454,7 @@ def unevenness(
     """Compute q = mean + inflation · correlation · (square − mean) of leaves, less what slopes explain, rounded.
 
     ``kept_child`` is the published tree, ``kept`` the node of the whole tree for each of its nodes, or empty where it
-    is the whole tree. ``explained`` has one number per node, or is empty; ``stretch`` is as in ``contrasts``, and
+    is the whole tree. ``explained`` has one number per node, or is empty; ``elongation`` is as in ``contrasts``, and
     ``often`` the weight of a cut across each axis. q is 0 at inner nodes. The children of nodes from ``begin`` to
     ``end`` are written; -1 stands for the parent of the root.
     """
@@ -454,7 +465,7 @@ def unevenness(
             continue
         p = -1 if i < 0 else kept[i] if len(kept) else i
         a, b = (0, 1) if i < 0 else (kept_child[i], kept_child[i + 1])
-        gain, sum_v = share(first_child, z, subtree, p, state[p, 0]) if i >= 0 else (0.0, 0.0)
+        gain, sum_v = correction(first_child, z, subtree, p, state[p, 0]) if i >= 0 else (0.0, 0.0)
         above = state[p, 1] if i >= 0 else 0.0
         noise = -1.0
         changed = True
@@ -487,10 +498,10 @@ def unevenness(
                 out[j] = stepped(mean, powers)
                 continue
             crowd = log2(mean + 1.0)
-            if len(stretch):
+            if len(elongation):
                 alike = 0.0
-                for k in range(stretch.shape[1]):
-                    along = side_odds(content / scale[4] + stretch[v, k], scale, weight)
+                for k in range(elongation.shape[1]):
+                    along = side_odds(content / scale[4] + elongation[v, k], scale, weight)
                     rho = correlation(along, crowd - content, crowd - usual, low, high, by, logistic)
                     alike += often[v, k] * rho
                 over *= alike

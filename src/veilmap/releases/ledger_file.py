@@ -63,7 +63,6 @@ class Account:
 
     name: str
     unit: str
-    created: str
     epsilon: Fraction
     delta: Fraction
     parts: tuple[str, ...]
@@ -464,7 +463,7 @@ def _other_use(
 def _account(db: sqlite3.Connection, dataset: str) -> Account:
     """Read the account of a data set."""
     name = _name(dataset, "data set")
-    row = db.execute("SELECT unit, created, epsilon, delta FROM datasets WHERE name = ?", (name,)).fetchone()
+    row = db.execute("SELECT unit, epsilon, delta FROM datasets WHERE name = ?", (name,)).fetchone()
     if row is None:
         known = (
             near_misses(name, _names(db))
@@ -479,7 +478,7 @@ def _account(db: sqlite3.Connection, dataset: str) -> Account:
     stated: list[tuple[str, str]] = []
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'unit_columns'").fetchone():
         stated = db.execute("SELECT name, at FROM unit_columns WHERE dataset = ? ORDER BY rowid", (name,)).fetchall()
-    return Account(name, row[0], row[1], _amount(row[2]), _amount(row[3]), parts, paid, tuple(stated))
+    return Account(name, row[0], _amount(row[1]), _amount(row[2]), parts, paid, tuple(stated))
 
 
 def _names(db: sqlite3.Connection) -> list[str]:

@@ -143,7 +143,7 @@ def release(
         measured = measure(
             sealed, request.method, request.epsilon, progress, request.delta, allow_nonprivate=allow_nonprivate
         )
-        estimates = estimate_nodes(measured.tree, request.method, unevenness_soon=measured.check is not None)
+        estimates = estimate_nodes(measured.tree, request.method, learn_in_background=measured.check is not None)
         if measured.check is not None:
             grids = predict_grids(domain, request.method, measured.tree, estimates)
             residuals = measured.check(tuple(grid.prediction for grid in grids))

@@ -47,12 +47,12 @@ class Release:
     provenance: Mapping[str, str]
     receipt: Receipt | None = None  # of the ledger that was charged; not in the file
 
-    def count(self, asked: ArrayLike | object, confidence: float = 0.95) -> Answers:
+    def count(self, queries: ArrayLike | object, confidence: float = 0.95) -> Answers:
         """Estimate the number of points in each box or polygon, with error bars.
 
         Parameters
         ----------
-        asked
+        queries
             Boxes, one per row: the low end of each axis, in the domain's order, then the high end of each axis.
             Or, on two axes, a shapely polygon, a list or an array of polygons, a GeoSeries or a GeoDataFrame, where x
             is the first axis. Polygons with another coordinate system than the domain's are reprojected.
@@ -67,7 +67,7 @@ class Release:
         >>> bool(answers.stderr[0] > 0)
         True
         """
-        return self._answerer.count(asked, confidence)
+        return self._answerer.count(queries, confidence)
 
     def integers(self) -> Release:
         """Return the release with estimates that are whole numbers, 0 or more, and add up exactly, for printed tables.

@@ -30,7 +30,7 @@ class Gate:
 
     Splits and cuts are free, since they depend only on public numbers and on answers that were paid for. Every
     operation with a price reads the rows: it is charged first, and its answer is noisy. Prices are shares of the
-    budget: of ε or, with Gaussian noise, of ρ. The frontier is the newest level of the growing tree.
+    budget: of ε or, with Gaussian noise, of ρ. The frontier is the last level of the growing tree.
     """
 
     domain: Domain

@@ -21,6 +21,12 @@ from veilmap.structures.best_tuning import PRICE_UNITS, TUNING
 from veilmap.trees import Tree, product
 
 CANDIDATE_LEAF_LOADS = np.geomspace(0.7, 128, 40)
+NORMAL_MEAN_ABS = 0.8  # √(2/π), about: the mean |x| of a normal variable over its standard deviation
+# Bounds that keep logarithms and powers finite; data rarely reach them.
+MIN_ROUGHNESS = 0.02
+MIN_UNEVENNESS = MIN_ROUGHNESS**2
+MIN_DISSIMILARITY = 0.001
+MIN_LEAF_SIZE_FACTOR, MAX_LEAF_SIZE_FACTOR = 0.05, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Best(Structure):
         if not isinstance(budget, Chosen):
             raise BadInput("The structure 'best' allocates its budget itself. Leave the budget out.")
         axes, unit_price = gate.domain.dimensions, epsilon / PRICE_UNITS
-        # the ε of Laplace noise that is as small as the noise bought with so many units
+        # by price in units: the ε of Laplace noise that is as small as the noise bought for that price
         sharpness = gate.sharpness(epsilon) * (np.arange(PRICE_UNITS + 1) / PRICE_UNITS) ** (gate.power / 2)
         counts = gate.count_each(np.zeros(1, np.int64), np.array([TUNING.total_units]), unit_price).astype(np.float64)
         units_left = np.array([PRICE_UNITS - TUNING.total_units])
@@ -93,7 +99,7 @@ def plan_split(leaves: Floats, units_left: Ints, width: Ints, power: int) -> tup
 
     ``leaves`` is how many leaves a box deserves, ``units_left`` what it may spend, ``width`` its cells per axis. Enough
     levels are planned for these leaves with about ``children_per_split`` children each. The budget is shared among the
-    levels in proportion to their use: the border of a query meets so many nodes of a level.
+    levels in proportion to how many of their nodes the border of a query meets.
     """
     axes = width.shape[1]
     depth = np.log(np.maximum(leaves, 1)) / math.log(TUNING.children_per_split)
@@ -131,10 +137,12 @@ def probe(gate: Gate, counts: Floats, sharpness: Floats, price: Fraction, many: 
         rows, cells = np.maximum(counts[probed], 1e-9), 2.0 ** (axes * (depth[probed] - scale))
         runs = cells / np.minimum(CELLS_PER_RUN, 2.0 ** (depth[probed] - scale)) if axes > 1 else cells
         all_rows = rows.sum()
-        by_chance = (0.8 * np.sqrt(rows * runs) * np.minimum(1, 1.25 * np.sqrt(rows / runs))).sum() / all_rows
+        # |difference| of halves: normal where a run has many rows, and all of its rows where it has one at most
+        normal = NORMAL_MEAN_ABS * np.sqrt(rows * runs)
+        by_chance = (normal * np.minimum(1, np.sqrt(rows / runs) / NORMAL_MEAN_ABS)).sum() / all_rows
         roughness = noisy[scale] / axes / all_rows
         log_load.append(float((rows * np.log(rows * sharpness[probed] / cells)).sum() / all_rows))
-        log_unevenness.append(math.log(max(max(roughness, 0.02) ** 2 - by_chance**2, 4e-4)))
+        log_unevenness.append(math.log(max(max(roughness, MIN_ROUGHNESS) ** 2 - by_chance**2, MIN_UNEVENNESS)))
     leaf_loads = CANDIDATE_LEAF_LOADS
     unevenness = np.exp(np.interp(np.log(leaf_loads), np.maximum.accumulate(log_load), log_unevenness))
     cost = 2 * TUNING.noise_weight / leaf_loads + unevenness * leaf_loads
@@ -169,8 +177,8 @@ def leaf_size_factors(tree: Tree, counts: Floats, sharpness: Floats, units: Ints
     first = tree.first_child[parents.start : parents.stop + 1] - frontier.start
     add_contrasts(first, tree.lo[frontier], counts, noise, pairs, dissimilarity)
     expected, worth = TUNING.expected_dissimilarity, TUNING.expected_dissimilarity_pairs
-    learned = np.maximum((dissimilarity + worth * expected) / (pairs + worth), 0.001)
-    factor = np.clip((learned / expected) ** -TUNING.dissimilarity_exponent, 0.05, 20)
+    learned = np.maximum((dissimilarity + worth * expected) / (pairs + worth), MIN_DISSIMILARITY)
+    factor = np.clip((learned / expected) ** -TUNING.dissimilarity_exponent, MIN_LEAF_SIZE_FACTOR, MAX_LEAF_SIZE_FACTOR)
     weight = np.where(units_left > 0, np.maximum(counts, 0), 0)
     middle = float((weight * np.log(factor)[stratum]).sum() / max(float(weight.sum()), 1e-9))
     return np.asarray((factor / math.exp(middle))[stratum])

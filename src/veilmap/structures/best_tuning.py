@@ -1,8 +1,8 @@
 """The constants of ``best``: what each of them is, and in which unit.
 
-A *load* is a number of rows times ε: what can be seen through noise depends on this product. A *unit* is a hundredth of
-the budget. ``docs/model.md`` has the formulas in which these numbers stand, and ``python -m benchmarks.ablation``
-measures what each of them is worth.
+A *load* is a number of rows times ε: what can be seen through noise depends on this product. A *price unit* is
+a hundredth of the budget. ``docs/model.md`` has the formulas in which these numbers stand, and
+``python -m benchmarks.ablation`` measures what each of them is worth.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PRICE_UNITS = 100
-"""Units in the budget: every node pays a whole number of them."""
+"""Price units in the budget: every node pays a whole number of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,9 @@ class BestTuning:
 
     # Spending
     total_units: int = 1
-    """Units that the count of all rows costs."""
+    """Price units that the count of all rows costs."""
     reserved_units: int = 2
-    """Units that probe and check cost together, one half each, at loads from ``min_probe_load``."""
+    """Price units that probe and check cost together, one half each, at loads from ``min_probe_load``."""
     reserved_units_most: int = 1
     """The same from ``most_rows_load``, where less is enough."""
     min_probe_load: float = 500.0
@@ -40,7 +40,7 @@ class BestTuning:
     level_rounding: float = 0.4
     """Added to the number of planned levels before it is rounded to the nearest whole number."""
     first_split_units_few: int = 16
-    """Units that the first split costs below ``many_rows_load``, on two axes and more."""
+    """Price units that the first split costs below ``many_rows_load``, on two axes and more."""
     max_planned_levels: int = 8
     level_weight: float = 1.45
     """Weight of a level over that of the level above, beside the growth of the border: for small queries."""

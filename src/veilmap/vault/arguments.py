@@ -113,8 +113,8 @@ def must_be_cells(depth: Ints, scales: int, tree: Tree, order: int | None) -> In
     listed = depth.dtype == np.int64 and depth.shape == width.shape
     if order is not None or not listed or type(scales) is not int or scales not in range(1, MAX_SCALES + 1):
         raise BadInput(
-            f"Roughness is measured at 1 to {MAX_SCALES} scales, with one integer depth per frontier box, and not along "
-            "a curve."
+            f"Roughness is measured at 1 to {MAX_SCALES} scales, with one integer depth per frontier box, and not "
+            "along a curve."
         )
     side = np.where(depth < 0, 0, 2 << np.minimum(depth, 40))
     total = np.sum(side.astype(np.float64) ** tree.lo.shape[1])

@@ -72,7 +72,7 @@ class TrackedRows:
         self._sample = self._tracked(tree).sampled(rate, self._keys)
 
     def sorted_along(self, tree: Tree, axis: int) -> tuple[Ints, Ints]:
-        """Return the sorted cells of each frontier node along an axis, from the sample if any, and where each begins."""
+        """Return the sorted cells of frontier nodes along an axis, from the sample if any, and where each begins."""
         rows = self._sample
         if rows is None:
             self._rows = rows = self._tracked(tree).loaded()

@@ -41,7 +41,7 @@ def main() -> None:
         release = with_slopes(release) if name == "slopes" else release
         release.save(HERE / f"{name}.parquet")
         answers = release.count(boxes)
-        errors = {part: values.tolist() for part, values in answers._parts._asdict().items()}
+        errors = {part: values.tolist() for part, values in answers.error_parts._asdict().items()}
         said = {"boxes": boxes.tolist(), "estimate": answers.estimate.tolist(), "errors": errors}
         (HERE / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
 

@@ -260,8 +260,8 @@ def test_intervals_are_one_wider_than_the_noise_or_have_no_width():
 @given(seed=st.integers(0, 2**32 - 1), confidence=st.floats(0.01, 0.999))
 def test_intervals_hold_the_estimate_and_are_cut_at_zero(method, seed, confidence):
     got = released(method, 2).count(random_queries(seed, 2, np.sort(np.random.default_rng(seed).random(9))), confidence)
-    half = half_widths(*got._parts, confidence)
-    middle = got.estimate + skew_shift(got.estimate, *got._parts, confidence, half)
+    half = half_widths(*got.error_parts, confidence)
+    middle = got.estimate + skew_shift(got.estimate, *got.error_parts, confidence, half)
     assert np.all((got.low <= np.maximum(got.estimate, 0)) & (np.maximum(got.estimate, 0) <= got.high))
     assert got.low == pytest.approx(np.maximum(middle - half, 0))
     assert got.high == pytest.approx(np.maximum(middle + half, 0))
@@ -335,7 +335,7 @@ def simulated(method, axes):
     exact = np.array(naive.node_counts(points, domain, tree), float)
     truth = np.array([naive.box_count(tree, exact, box * domain.side) for box in boxes])
     stacked = {name: np.array([getattr(a, name) for a in answers]) for name in ("estimate", "low", "high")}
-    stacked["noise"] = np.sqrt([a._parts.noise_variance for a in answers])
+    stacked["noise"] = np.sqrt([a.error_parts.noise_variance for a in answers])
     return stacked, truth, np.arange(len(boxes)) < len(aligned)
 
 
@@ -362,7 +362,7 @@ def test_predicted_errors_are_the_exact_ones(method, axes):
         exact = np.einsum("ql,lk,qk->q", parts, covariance, parts)
     else:
         exact = [naive.range_query(tree, release.estimates.estimate, noise, box)[1] for box in cells]
-    assert release.count(boxes)._parts.noise_variance == pytest.approx(np.array(exact), rel=ROUNDING)
+    assert release.count(boxes).error_parts.noise_variance == pytest.approx(np.array(exact), rel=ROUNDING)
 
 
 @pytest.mark.xdist_group("simulated")

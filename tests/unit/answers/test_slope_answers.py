@@ -196,7 +196,7 @@ def boxes_on_and_off_edges(tree, seed, count=8):
 
 
 def errors_of(answers):
-    return answers.estimate, answers._parts.uneven, answers._parts.cut
+    return answers.estimate, answers.error_parts.uneven, answers.error_parts.cut
 
 
 def with_slopes_off(tree, slope, expected, queries):
@@ -291,9 +291,9 @@ def test_the_domain_and_the_boxes_of_nodes_cut_nothing(method):
     tree, side = release.estimates.tree, release.domain.side
     own = np.all(tree.lo < tree.hi, axis=1)
     got = release.count(np.hstack([tree.lo, tree.hi])[own] / side)
-    assert not got._parts.cut.any()
-    assert not got._parts.uneven.any()
-    assert got.stderr == pytest.approx(np.sqrt(got._parts.noise_variance))
+    assert not got.error_parts.cut.any()
+    assert not got.error_parts.uneven.any()
+    assert got.stderr == pytest.approx(np.sqrt(got.error_parts.noise_variance))
     if release.consistent:
         assert got.estimate == pytest.approx(release.estimates.estimate[own], abs=1e-6)
     assert release.count([0, 0, 1, 1]).estimate[0] == pytest.approx(release.estimates.estimate[0], rel=1e-12)
@@ -308,9 +308,9 @@ def test_a_box_without_width_cuts_nothing(method):
     got = released(method).count(flat.reshape(60, 4))
     empty = np.any(flat[:, 0] == flat[:, 1], axis=1)
     assert got.estimate[empty] == pytest.approx(0, abs=1e-6)
-    assert not got._parts.cut[empty].any()
-    assert not got._parts.uneven[empty].any()
-    assert got._parts.cut[~empty].all()
+    assert not got.error_parts.cut[empty].any()
+    assert not got.error_parts.uneven[empty].any()
+    assert got.error_parts.cut[~empty].all()
 
 
 @EVERY_METHOD
@@ -319,19 +319,19 @@ def test_without_unevenness_errors_are_those_of_noise(method):
     without = replace(with_it, estimates=replace(with_it.estimates, unevenness=None, learn=None))
     queries = boxes_on_and_off_edges(with_it.estimates.tree, 1, 400)
     one, other = with_it.count(queries), without.count(queries)
-    assert one._parts.noise_variance == pytest.approx(other._parts.noise_variance)
-    assert not other._parts.uneven.any()
-    assert not other._parts.cut.any()
+    assert one.error_parts.noise_variance == pytest.approx(other.error_parts.noise_variance)
+    assert not other.error_parts.uneven.any()
+    assert not other.error_parts.cut.any()
     assert np.all(one.stderr >= other.stderr)
-    assert one.stderr**2 == pytest.approx(variance_of(*one._parts), rel=1e-12)
+    assert one.stderr**2 == pytest.approx(variance_of(*one.error_parts), rel=1e-12)
     assert np.any(one.stderr > other.stderr)
 
 
 @EVERY_METHOD
 def test_intervals_and_copies_have_all_of_the_error(method):
     got = released(method).count(boxes_on_and_off_edges(released(method).estimates.tree, 2, 30), 0.9)
-    half = half_widths(*got._parts, 0.9)
-    middle = got.estimate + skew_shift(got.estimate, *got._parts, 0.9, half)
+    half = half_widths(*got.error_parts, 0.9)
+    middle = got.estimate + skew_shift(got.estimate, *got.error_parts, 0.9, half)
     assert got.low == pytest.approx(np.maximum(middle - half, 0))
     assert got.high == pytest.approx(np.maximum(middle + half, 0))
     again = pickle.loads(pickle.dumps(got))
@@ -353,8 +353,8 @@ def test_curves_are_walked():
     tree, queries = release.estimates.tree, boxes_on_and_off_edges(release.estimates.tree, 1, 20)
     got = release.count(queries)
     expected = np.array([plain_cut(tree, release.estimates.known_unevenness, q) for q in queries * release.domain.side])
-    assert got._parts.uneven == pytest.approx(expected[:, 0])
-    assert np.array_equal(got._parts.cut, expected[:, 1])
+    assert got.error_parts.uneven == pytest.approx(expected[:, 0])
+    assert np.array_equal(got.error_parts.cut, expected[:, 1])
 
 
 def test_pruning_keeps_what_stays():
@@ -374,6 +374,6 @@ def test_from_three_axes_on_slopes_may_all_be_off_together(axes, off):
     leaning, flat = (Answerer(domain, n, True).within(queries, 0.95) for n in (nodes, replace(nodes, slope=None)))
     by = leaning.estimate - flat.estimate
     assert np.abs(by).max() > 10
-    assert leaning._parts.uneven == pytest.approx(flat._parts.uneven + (off * by) ** 2)
+    assert leaning.error_parts.uneven == pytest.approx(flat.error_parts.uneven + (off * by) ** 2)
     blind = Answerer(domain, replace(nodes, unevenness=None), True).within(queries, 0.95)
-    assert not blind._parts.uneven.any()
+    assert not blind.error_parts.uneven.any()

@@ -85,8 +85,8 @@ def test_counts_are_sums_of_areas(method, height, zone):
     cut = leaf & (part > 1e-12) & (part < 1 - 1e-12)
     uneven = (part * (1 - part) * nodes.known_unevenness)[cut].sum()
     unchecked = replace(release, estimates=replace(nodes, borders=None))
-    assert unchecked.count(zone)._parts.uneven == pytest.approx(uneven, rel=ROUNDING, abs=ROUNDING)
-    assert got._parts.cut == cut.sum()
+    assert unchecked.count(zone).error_parts.uneven == pytest.approx(uneven, rel=ROUNDING, abs=ROUNDING)
+    assert got.error_parts.cut == cut.sum()
 
 
 @pytest.mark.parametrize("method", ["quad-opt", "kd-standard", "hilbert-r", "quad-post"])
@@ -97,7 +97,7 @@ def test_noise_is_that_of_the_dense_covariance(method, zone):
     noise = np.where(np.any(tree.lo == tree.hi, axis=1), 1e-9, release.estimates.noise_variance)
     exact = naive.covariance(tree.first_child, noise)[np.ix_(tree.is_leaf, tree.is_leaf)]
     leaves = part[tree.is_leaf]
-    assert release.count(zone)._parts.noise_variance == pytest.approx(leaves @ exact @ leaves, rel=1e-7, abs=1e-7)
+    assert release.count(zone).error_parts.noise_variance == pytest.approx(leaves @ exact @ leaves, rel=1e-7, abs=1e-7)
 
 
 @pytest.mark.parametrize("method", ["quad-baseline", "quad-geo"])
@@ -115,7 +115,7 @@ def test_counts_that_do_not_add_up_are_those_of_the_largest_nodes_inside(method,
         return np.array([part[v] * nodes.estimate[v], part[v] ** 2 * nodes.noise_variance[v]])
 
     got = release.count(zone)
-    assert [got.estimate[0], got._parts.noise_variance[0]] == pytest.approx(answer(0), rel=ROUNDING, abs=1e-6)
+    assert [got.estimate[0], got.error_parts.noise_variance[0]] == pytest.approx(answer(0), rel=ROUNDING, abs=1e-6)
 
 
 @EVERY_METHOD
@@ -128,7 +128,7 @@ def test_a_rectangle_is_counted_as_the_box_it_is(method):
     zones, boxes = release.count(shapely.box(*low.T, *high.T)), release.count(np.concatenate([low, high], axis=1))
     scale = abs(release.estimates.estimate[0])
     assert zones.estimate == pytest.approx(boxes.estimate, rel=ROUNDING, abs=ROUNDING * scale)
-    assert zones._parts.cut == pytest.approx(boxes._parts.cut)
+    assert zones.error_parts.cut == pytest.approx(boxes.error_parts.cut)
     for name in ("stderr", "low", "high"):
         assert getattr(zones, name) == pytest.approx(getattr(boxes, name), rel=1e-8, abs=1e-8 * scale)
 

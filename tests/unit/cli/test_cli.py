@@ -148,7 +148,7 @@ def test_plan_predicts_the_error_without_the_data(run, released):
     words = ("plan", "--epsilon", "1", "--domain", DOMAIN, "--method", "quad-opt", "--height", "6", "--format", "json")
     _, out, _ = run(*words, "--box", "-120,38,-110,42")
     predicted = json.loads(out)["predictions"][0]["stderr"]
-    noise = vm.load(released).count([-120, 38, -110, 42])._parts.noise_variance[0]
+    noise = vm.load(released).count([-120, 38, -110, 42]).error_parts.noise_variance[0]
     assert predicted == pytest.approx(np.sqrt(noise), rel=1e-12)
     _, out, _ = run(*words)
     errors = [p["stderr"] for p in json.loads(out)["predictions"]]

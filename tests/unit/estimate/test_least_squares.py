@@ -86,7 +86,7 @@ def test_a_pruned_consistent_tree_answers_from_its_leaves_with_the_dense_varianc
     for q, query in enumerate(queries):
         part = naive.leaf_fractions(pruned.tree, query)
         assert got.estimate[q] == pytest.approx(part @ full.estimate[leaves], rel=1e-9, abs=1e-9)
-        assert got._parts.noise_variance[q] == pytest.approx(part @ covariance @ part, rel=1e-6, abs=1e-9)
+        assert got.error_parts.noise_variance[q] == pytest.approx(part @ covariance @ part, rel=1e-6, abs=1e-9)
 
 
 @given(AXES, SEEDS, THRESHOLDS)
@@ -96,7 +96,7 @@ def test_a_pruned_inconsistent_tree_answers_by_the_canonical_range_query(axes, s
     for q, query in enumerate(queries):
         total, variance = naive.range_query(pruned.tree, pruned.estimate, pruned.noise_variance, query)
         assert got.estimate[q] == pytest.approx(total, rel=1e-9, abs=1e-9)
-        assert got._parts.noise_variance[q] == pytest.approx(variance, rel=1e-9, abs=1e-9)
+        assert got.error_parts.noise_variance[q] == pytest.approx(variance, rel=1e-9, abs=1e-9)
 
 
 @EVERY

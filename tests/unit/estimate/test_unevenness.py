@@ -451,7 +451,7 @@ def test_a_release_with_gaussian_noise_has_its_intervals(tmp_path):
     made.save(tmp_path / "r.parquet")
     for release in (made, vm.load(tmp_path / "r.parquet")):
         got = release.count([[0.25, 0.25, 0.5, 0.5]])
-        away = half_widths(*got._parts, 0.95, gaussian=True)
+        away = half_widths(*got.error_parts, 0.95, gaussian=True)
         assert got.high - got.estimate == pytest.approx(away)
         assert pickle.loads(pickle.dumps(got)).high == got.high
         assert repr(got).endswith(f"± {away[0]:.3g}>")

@@ -142,7 +142,7 @@ def test_one_to_eight_axes_work_without_a_height(method, axes):
     assert release.height >= (method != "kd-cell")  # which may see nothing but noise in 50 rows
     answer = release.count([0.0] * axes + [0.5] * axes)
     assert np.all(answer.low <= answer.high)
-    assert (answer._parts.noise_variance > 0) == (method != "kd-pure")
+    assert (answer.error_parts.noise_variance > 0) == (method != "kd-pure")
 
 
 @pytest.mark.parametrize("method", sorted(set(KD_TREES) - {"kd-cell"}))
