@@ -16,10 +16,11 @@ help: ## list all targets
 demo: $(VENV)/demo.done ## release 235 thousand places of the world, query them and draw the map, in demo/
 	$(BIN)/veilmap demo --out demo
 
-# Kernels are compiled while a browser and Spark are downloaded.
+# Kernels are compiled while a browser and Spark are downloaded. Tests wait for browsers, servers and Spark, so there are
+# more test processes than processors.
 test: $(VENV)/test.done ## run all tests
 	@$(MAKE) --no-print-directory -j2 kernels fetch
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n $$(( ($$(nproc) * 3 + 1) / 2 )) --dist loadgroup
 
 kernels: $(VENV)/kernels.done ## compile the kernels, so that tests do not wait for it
 

@@ -536,7 +536,8 @@ def test_a_release_that_looks_empty_is_said_to_by_its_noisy_total(run, tmp_path)
 
     def warnings(row, releases=25):
         (tmp_path / "rows.csv").write_text("lon;lat\n" + row * 3000)
-        said = [run("release", tmp_path / "rows.csv", "-o", tmp_path / "out.parquet", *domain) for _ in range(releases)]
+        command = ("release", tmp_path / "rows.csv", "-o", tmp_path / "out.parquet", "--overwrite", *domain)
+        said = [run(*command) for _ in range(releases)]
         assert all(status == 0 for status, _, _ in said)
         return sum("The release looks empty: its estimated total is within the noise of 0" in out for _, out, _ in said)
 
