@@ -20,7 +20,7 @@ demo: $(VENV)/demo.done ## release 235 thousand places of the world, query them 
 # more test processes than processors.
 test: $(VENV)/test.done ## run all tests
 	@$(MAKE) --no-print-directory -j2 kernels fetch
-	$(BIN)/python -m pytest -n $$(( ($$(nproc) * 3 + 1) / 2 )) --dist loadgroup
+	$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print((3 * os.cpu_count() + 1) // 2)") --dist loadgroup
 
 kernels: $(VENV)/kernels.done ## compile the kernels, so that tests do not wait for it
 

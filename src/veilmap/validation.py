@@ -50,7 +50,7 @@ def exact_epsilon(epsilon: object) -> Fraction:
 
 
 def exact_delta(delta: object) -> Fraction:
-    """Return a valid delta (the probability with which the promise may fail) exactly as it was written."""
+    """Return a valid delta (the probability with which the guarantee may fail) exactly as it was written."""
     try:
         exact = Fraction(-1) if isinstance(delta, bool) else exact_number(delta)
     except ValueError:

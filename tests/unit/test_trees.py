@@ -206,7 +206,7 @@ def test_leaves_of_mixed_splits_partition_the_domain(axes, data):
 )
 def test_parts_are_whole_numbers_one_for_each_axis_of_each_box(parts):
     tree = CutTree.root(8, 2).cut(0, np.array([3]))
-    with pytest.raises(ValueError, match="Parts must be 64-bit integers, 0 or more, one for each axis of each frontier box"):
+    with pytest.raises(ValueError, match="Parts must be 64-bit integers, 0 or more, one for each axis"):
         tree.split(np.array(parts))
     with pytest.raises(ValueError, match="Parts must be 64-bit integers"):
         tree.split(np.full((2, 2), 2, np.int32))

@@ -38,7 +38,7 @@ EstimateOption = Annotated[
 ]
 DeltaOption = Annotated[
     str | None,
-    typer.Option("--delta", help="The probability with which the promise may fail. Only some methods need one."),
+    typer.Option("--delta", help="The probability with which the guarantee may fail. Only some methods need one."),
 ]
 SampleOption = Annotated[
     str | None, typer.Option("--sample", help="Compute medians on a random sample of this rate, for example 0.01.")

@@ -39,7 +39,7 @@ def export(
     """Write a release for GIS programs and spreadsheets: its leaves as polygons or table rows, or a raster.
 
     Every leaf has a count, stderr, low, high and density. Densities are per square kilometre if the axes are longitude
-    and latitude, or metres. The file states the privacy promise.
+    and latitude, or metres. The file states the privacy guarantee.
     """
     must_be_free(out, path, overwrite)
     import veilmap as vm

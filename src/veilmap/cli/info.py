@@ -1,4 +1,4 @@
-"""`veilmap info`: show what a release promises, what its budget was spent on, and its limits."""
+"""`veilmap info`: show what a release guarantees, what its budget was spent on, and its limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RELEASE_LIMITS = (
     "with many identical points or many axes.",
     "It protects {unit}. Someone who contributes more, or whose data can be inferred from other people's rows, is "
     "protected less.",
-    "Its promise is for this release alone. Further releases of the same data add their epsilons to this one.",
+    "Its guarantee is for this release alone. Further releases of the same data add their epsilons to this one.",
 )
 
 
@@ -43,7 +43,7 @@ def info(
     ] = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a release promises, what its budget was spent on, and what it cannot do.
+    """Show what a release guarantees, what its budget was spent on, and what it cannot do.
 
     With --key, the exit status is 2 unless the file has a valid signature by the owner of the key.
 
@@ -182,11 +182,11 @@ def _check_to_json(costs: CheckedCosts) -> dict[str, Any]:
 
 def _verdict(privacy: Privacy, costs: CheckedCosts | None) -> str:
     if costs is None:
-        return "This release is not private and says so. There is no promise to check."
+        return "This release is not private and says so. There is no guarantee to check."
     rho = f"rho {float(costs.budget):.6g}, which gives " if costs.currency == "rho" else ""
     delta = f" and delta {float(privacy.delta):g}" if privacy.delta else ""
     return (
-        f"The noise agrees with the promise: no path of the tree costs more than the stated {rho}"
+        f"The noise agrees with the guarantee: no path of the tree costs more than the stated {rho}"
         f"epsilon {float(privacy.epsilon):g}{delta}, for {privacy.unit}. The prices of counts were recomputed from "
         f"their noise; all other prices are as the file states them."
     )

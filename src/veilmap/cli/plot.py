@@ -35,7 +35,7 @@ def plot(
     """Draw a release: a histogram for one axis, a density map for two, small multiples for more.
 
     Areas left blank may be empty or hold a few points: the noise hides which. Densities are per square kilometre if the
-    axes are longitude and latitude, or metres. The picture states the privacy promise.
+    axes are longitude and latitude, or metres. The picture states the privacy guarantee.
     """
     must_be_free(out, path, overwrite)
     import veilmap as vm

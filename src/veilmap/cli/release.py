@@ -107,7 +107,7 @@ def release(
     Coordinates are read from the columns named like the domain's axes; a geometry column provides the first two axes.
     Rows outside the domain or with a missing coordinate are dropped.
 
-    By default the promise protects single rows. With --unit and --max-rows-per-unit it protects all rows of a person.
+    By default the guarantee protects single rows. With --unit and --max-rows-per-unit it protects all rows of a person.
     If the data set in the ledger has a unit, give that --unit, or --one-row-per-unit.
     """
     inputs = _checked_inputs(inputs, sql, database, engine is not Engine.AUTO or master is not None)

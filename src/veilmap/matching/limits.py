@@ -86,7 +86,7 @@ def must_be_as_agreed(side: Side, other: Release, rule: Rule) -> Blocks:
     """Return the boxes of the other party's release, or raise ``BadInput`` if it exceeds what was agreed."""
     must_state_what_was_agreed(side, rule, other.domain, other.estimates.tree.size)
     ours, theirs = side.release, other
-    if _promise(theirs) != _promise(ours):
+    if _guarantee(theirs) != _guarantee(ours):
         raise BadInput(
             "The other party's release is refused: its epsilon, method or privacy guarantee is not the agreed one."
         )
@@ -113,7 +113,7 @@ def must_be_as_agreed(side: Side, other: Release, rule: Rule) -> Blocks:
     return blocks
 
 
-def _promise(made: Release) -> tuple[object, ...]:
+def _guarantee(made: Release) -> tuple[object, ...]:
     """Return the privacy parameters and the method, which must be equal in both releases."""
     privacy = made.privacy
     method = json.dumps(dict(made.method), sort_keys=True)

@@ -1,1 +1,1 @@
-"""Releases: how they are made, what they promise, and the files they live in."""
+"""Releases: how they are made, what they guarantee, and the files they live in."""

@@ -118,7 +118,7 @@ class Privacy:
             raise ValueError("A release is private or not.")
         _must_be_in_budget(privacy)
         if privacy.private:
-            _must_be_a_promise(privacy)
+            _must_be_a_guarantee(privacy)
         return privacy
 
 
@@ -137,7 +137,7 @@ def _must_be_in_budget(privacy: Privacy) -> None:
             raise ValueError("The charges exceed the budget, or have too many digits.")
 
 
-def _must_be_a_promise(privacy: Privacy) -> None:
+def _must_be_a_guarantee(privacy: Privacy) -> None:
     """Check the neighbouring relation, that all charges have one currency, and that ρ implies the stated (ε, δ)."""
     epsilon, delta, rho = float(privacy.epsilon), privacy.delta, privacy.rho
     if privacy.neighbours != NEIGHBOURING_RELATION or not privacy.ledger:

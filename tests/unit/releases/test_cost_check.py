@@ -234,14 +234,14 @@ RHO = Fraction(1, 10)
     ],
     ids=str,
 )
-def test_promises_that_nobody_makes_are_refused(change: dict[str, object], tmp_path: Path) -> None:
+def test_guarantees_that_nobody_gives_are_refused(change: dict[str, object], tmp_path: Path) -> None:
     release = made(method="quad-opt", height=1)
     replace(release, privacy=replace(release.privacy, **change)).save(tmp_path / "r.parquet")
     with pytest.raises(Damaged, match=r"The header of .* is not valid\. Ask for the file again"):
         vm.load(tmp_path / "r.parquet")
 
 
-def test_rho_buys_no_better_promise_than_it_can(tmp_path: Path) -> None:
+def test_rho_buys_no_better_guarantee_than_it_can(tmp_path: Path) -> None:
     release = made(method="quad-opt", height=1, **GAUSSIAN)
     for change in ({"delta": Fraction(1, 10**7)}, {"epsilon": Fraction(99, 100)}, {"rho": None}):
         replace(release, privacy=replace(release.privacy, **change)).save(tmp_path / "r.parquet")  # type: ignore[arg-type]
@@ -288,7 +288,7 @@ def test_info_check_shows_the_dearest_path_and_a_verdict(run) -> None:  # type: 
     assert steps[1:4] == ["count on level 0", "count on level 2", "count on level 4"]
     assert steps[-2:] == ["sum", "stated epsilon"]
     assert "medians of level 3 (exponential)" in out
-    assert "The noise agrees with the promise" in out
+    assert "The noise agrees with the guarantee" in out
     assert "epsilon 1, for one unit (3 rows at most)" in out
 
 
